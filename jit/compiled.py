@@ -1,0 +1,172 @@
+"""A compiled kernel: its stages, metadata and, once it is first used, its loaded function.
+
+`CompiledKernel` is what `compile` returns and what a launch returns. It is a subclass of Triton's class and
+has every attribute that tools read there (`asm`, `metadata`, `packed_metadata`, `metadata_group`, `hash`,
+`name`, `kernel`, `src`, `module`, `function`, `n_regs`, `n_spills`, `n_max_threads`, `run`,
+`launch_metadata`, `[grid]`). It differs in that it loads through the driver of its own target, whichever
+driver is active, that loading is safe in threads, and that it knows which arguments the kernel writes
+(`written`) and how to launch itself in C (`handle`).
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import os
+import threading
+from collections import namedtuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import AsmDict, ASTSource, LazyDict
+from triton.compiler.compiler import CompiledKernel as TritonCompiledKernel
+from triton.runtime.errors import OutOfResources
+
+from .drivers import backend_for, driver_for
+
+if TYPE_CHECKING:
+    from triton.backends.driver import DriverBase
+
+# Blackwell's tensor memory, in columns.
+_MAX_TENSOR_MEMORY = 512
+
+
+def _raise_copy(error: BaseException, *args: object, **kwargs: object) -> NoReturn:
+    """Raise a copy of `error`, so that the stored one collects no traceback and keeps no frame alive."""
+    raise copy.deepcopy(error)
+
+
+class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
+    """A kernel compiled for one target and one specialization.
+
+    `metadata_group` maps file names of the entry to paths; `contents` maps the same names to what was read
+    and verified (without it the files are read from the paths).
+    """
+
+    def __init__(
+        self,
+        src: Any,
+        metadata_group: dict[str, str],
+        hash: str,
+        *,
+        contents: dict[str, bytes] | None = None,
+        written: Any = None,
+    ) -> None:
+        if contents is None:
+            contents = {name: Path(path).read_bytes() for name, path in metadata_group.items()}
+        metadata = json.loads(next(data for name, data in contents.items() if name.endswith(".json")))
+        target = metadata["target"]
+        metadata["target"] = GPUTarget(target["backend"], target["arch"], target["warp_size"])
+        fields: Any = namedtuple("KernelMetadata", sorted(metadata))
+        self.metadata = fields(**metadata)
+        self._target: GPUTarget = metadata["target"]
+        backend = backend_for(self._target)
+        self.packed_metadata = backend.pack_metadata(self.metadata)
+        self.src = src
+        self.hash = hash
+        self.name: str = self.metadata.name
+        self.metadata_group = metadata_group
+        binary = backend.binary_ext
+        self.asm = AsmDict(
+            (stage, data if stage == binary else data.decode())
+            for stage, data in ((Path(name).suffix[1:], data) for name, data in contents.items())
+            if stage != "json"
+        )
+        self.kernel: bytes = self.asm[binary]
+        self.module: Any = None
+        self.function: Any = None
+        self._run: Any = None
+        self._written = written
+        self._handle: Any = None
+        self._load_lock = threading.RLock()
+        # The process that loaded the module: a forked child must not unload it.
+        self._module_pid: int | None = None
+
+    def __del__(self) -> None:
+        # Function pointers may have been handed out (see `handle`), so the module stays loaded.
+        pass
+
+    @property
+    def driver(self) -> DriverBase:
+        """The driver of this kernel's target."""
+        return driver_for(self._target)
+
+    def _init_handles(self) -> None:
+        if self._module_pid is not None:
+            return
+        with self._load_lock:
+            if self._module_pid is None:
+                self._load()
+
+    def _fail(self, error: Exception) -> NoReturn:
+        self._run = functools.partial(_raise_copy, copy.deepcopy(error))
+        raise error
+
+    def _load(self) -> None:
+        driver: Any = self.driver
+        device = driver.get_current_device()
+        run = driver.launcher_cls(self.src, self.metadata)
+        available = driver.utils.get_device_properties(device)["max_shared_mem"]
+        if self.metadata.shared > available:
+            self._fail(OutOfResources(self.metadata.shared, available, "shared memory"))
+        tensor_memory = getattr(self.metadata, "tmem_size", None)
+        if tensor_memory is not None and tensor_memory > _MAX_TENSOR_MEMORY:
+            self._fail(OutOfResources(tensor_memory, _MAX_TENSOR_MEMORY, "tensor memory"))
+        event = (self.name, self.metadata_group, self.hash)
+        if knobs.runtime.kernel_load_start_hook is not None:
+            knobs.runtime.kernel_load_start_hook(None, None, *event)
+        module, function, self.n_regs, self.n_spills, self.n_max_threads = driver.utils.load_binary(
+            self.name, self.kernel, self.metadata.shared, device
+        )
+        threads = self.metadata.num_warps * self._target.warp_size
+        if threads > self.n_max_threads:
+            self._fail(OutOfResources(threads, self.n_max_threads, "threads"))
+        if knobs.runtime.kernel_load_end_hook is not None:
+            knobs.runtime.kernel_load_end_hook(module, function, *event)
+        self.module, self.function, self._run = module, function, run
+        self._module_pid = os.getpid()
+
+    @property
+    def run(self) -> Any:
+        if self._run is None:
+            self._init_handles()
+        return self._run
+
+    def launch_metadata(self, grid: tuple[int, ...], stream: int, *args: Any) -> LazyDict | None:
+        """What launch hooks receive, or None when no hook is set."""
+        hooks = (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook)
+        if all(hook is None or getattr(hook, "calls", True) == [] for hook in hooks):
+            return None
+        self._init_handles()
+        found = LazyDict({"name": self.name, "function": self.function, "stream": stream})
+        if isinstance(self.src, ASTSource) and self.src.fn.launch_metadata is not None:
+            arguments = dict(zip(self.src.fn.arg_names, args, strict=False))
+            found.add(self.src.fn.launch_metadata, (grid, self.metadata, arguments))
+        return found
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        self._init_handles()
+
+        def runner(*args: Any, stream: int | None = None) -> None:
+            if stream is None:
+                driver: Any = self.driver
+                stream = driver.get_current_stream(driver.get_current_device())
+            assert stream is not None
+            metadata = self.launch_metadata(grid, stream, *args)
+            self.run(
+                grid[0],
+                grid[1] if len(grid) > 1 else 1,
+                grid[2] if len(grid) > 2 else 1,
+                stream,
+                self.function,
+                self.packed_metadata,
+                metadata,
+                knobs.runtime.launch_enter_hook,
+                knobs.runtime.launch_exit_hook,
+                *args,
+            )
+
+        return runner
