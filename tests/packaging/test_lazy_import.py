@@ -1,4 +1,4 @@
-"""Importing opgraft costs nothing: neither torch nor triton is loaded before a name that needs them is used."""
+"""Importing opgraft loads neither torch nor triton; the first name that needs them does."""
 
 import subprocess
 import sys
@@ -46,7 +46,10 @@ def test_jit_is_the_subpackage_and_holds_the_decorator() -> None:
 
 def test_every_public_name_resolves_and_is_listed() -> None:
     done = run_python(
-        "import opgraft\nfor name in opgraft.__all__:\n    getattr(opgraft, name); assert name in dir(opgraft)"
+        "import opgraft\n"
+        "for name in opgraft.__all__:\n"
+        "    getattr(opgraft, name)\n"
+        "    assert name in dir(opgraft)\n"
     )
     assert done.returncode == 0, done.stderr
 
@@ -55,13 +58,11 @@ def test_unknown_name_is_an_attribute_error() -> None:
     import opgraft
 
     with pytest.raises(AttributeError, match="'opgraft' has no attribute 'custom_opp'"):
-        opgraft.custom_opp
+        opgraft.custom_opp  # noqa: B018
 
 
 # None in sys.modules makes the import fail as it does where the package is not installed.
-HIDE_TRITON = (
-    "import sys; sys.modules['triton'] = None; import platform; platform.system = lambda: {system!r}\n"
-)
+HIDE_TRITON = "import platform, sys; sys.modules['triton'] = None; platform.system = lambda: {system!r}\n"
 
 
 @pytest.mark.parametrize(
