@@ -1,0 +1,128 @@
+"""The derivative of an op: a kernel for the Autograd key that holds under torch.func too.
+
+:func:`autograd_kernel` makes it. The forward runs below autograd as one autograd function of a
+single level, so that torch.func's transforms stack on it level by level; :class:`Formula` holds
+what the user registered. Rule: ``torch.library``'s contract for ``setup_context`` and ``backward``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import _C
+from torch.utils import _pytree as pytree
+
+from . import compat
+
+__all__ = ["Formula", "autograd_kernel"]
+
+
+class Formula:
+    """What the user registered: ``backward(ctx, *grads)`` and ``setup_context(ctx, inputs, output)``."""
+
+    def __init__(self) -> None:
+        self.backward: Callable[..., Any] | None = None
+        self.setup_context: Callable[..., Any] | None = None
+
+
+def autograd_kernel(overload: Any, formula: Formula, written: tuple[int, ...]) -> Callable[..., Any]:
+    """The Autograd kernel of ``overload``, to be registered with its keyset.
+
+    ``written`` are the positions of the arguments that the op writes; their version counters move,
+    so that a tensor saved for a backward and then written is noticed.
+    """
+    function = _function(overload, formula)
+    keyword_only = tuple(a.name for a in overload._schema.arguments if a.kwarg_only)
+
+    def below(keyset: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with _C._AutoDispatchBelowAutograd():
+            return overload.redispatch(keyset & _C._after_autograd_keyset, *args, **kwargs)
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        tracked = _C._any_requires_grad(*args) and _C.is_grad_enabled()
+        if tracked or compat.transforms_active():
+            if written and tracked and any(_requires_grad(args[i]) for i in written if i < len(args)):
+                names = [overload._schema.arguments[i].name for i in written]
+                raise RuntimeError(
+                    f"{overload.name()}: writes {', '.join(names)}, and a written argument requires grad; "
+                    "opgraft has no derivative for in-place ops: clone it, or detach it first"
+                )
+            flat, spec = pytree.tree_flatten(args)
+            with compat.single_level_autograd_function():
+                result = function.apply(keyset, below, spec, kwargs, keyword_only, *flat)
+        else:
+            result = below(keyset, args, kwargs)
+        for position in written:
+            for tensor in pytree.tree_leaves(args[position] if position < len(args) else None):
+                if isinstance(tensor, torch.Tensor):
+                    torch.autograd.graph.increment_version(tensor)
+        return result
+
+    return kernel
+
+
+def _requires_grad(value: Any) -> bool:
+    return any(isinstance(t, torch.Tensor) and t.requires_grad for t in pytree.tree_leaves(value))
+
+
+_LEADING = 5  # what stands before the op's own arguments in `apply`: keyset, below, spec, kwargs, keyword_only
+
+
+def _function(overload: Any, formula: Formula) -> Any:
+    """The autograd function of an op over its flattened positional arguments."""
+    base = compat.single_level_function()
+    name = overload._schema.name
+
+    def forward(
+        ctx: Any, keyset: Any, below: Any, spec: Any, kwargs: dict[str, Any], keyword_only: Any, *flat: Any
+    ) -> Any:
+        args = pytree.tree_unflatten(list(flat), spec)
+        result = below(keyset, args, kwargs)
+        ctx.op_spec = spec
+        if formula.setup_context is not None:
+            inputs, keywords = compat.fill_defaults(overload._schema, args, kwargs)
+            more = {"keyword_only_inputs": keywords} if keyword_only else {}
+            formula.setup_context(ctx=ctx, inputs=inputs, output=result, **more)
+        return tuple(result) if isinstance(result, list) else result
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        if formula.backward is None:
+            raise RuntimeError(
+                f"{name}: no derivative is registered, so backward cannot go through it; "
+                f"call register_autograd on the op, or detach its inputs"
+            )
+        needs = ctx.needs_input_grad
+        ctx.needs_input_grad = tuple(pytree.tree_unflatten(list(needs[_LEADING:]), ctx.op_spec))
+        try:
+            gradients = formula.backward(ctx, *grads)
+        finally:
+            ctx.needs_input_grad = needs
+        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+        return (*(None,) * _LEADING, *_spread(gradients, ctx.op_spec, name))
+
+    return type(f"{overload._schema.name.replace('::', '_')}_autograd", (base,), {
+        "forward": staticmethod(forward),
+        "backward": staticmethod(backward),
+    })
+
+
+def _spread(gradients: tuple[Any, ...], spec: Any, name: str) -> list[Any]:
+    """One gradient for each leaf of the arguments; None for a whole list stands for each of its items."""
+    children = pytree.treespec_children(spec) if hasattr(pytree, "treespec_children") else spec.children_specs
+    if len(gradients) > len(children) or any(g is not None for g in gradients[len(children):]):
+        raise RuntimeError(
+            f"{name}: backward returned {len(gradients)} gradients for {len(children)} arguments; "
+            "return one for each argument, None where there is none"
+        )
+    gradients = gradients + (None,) * (len(children) - len(gradients))
+    spread: list[Any] = []
+    for gradient, child in zip(gradients, children, strict=True):
+        if child.num_leaves == 1 and not isinstance(gradient, (list, tuple)):
+            spread.append(gradient)
+        elif gradient is None:
+            spread.extend([None] * child.num_leaves)
+        else:
+            spread.extend(gradient)
+    return spread

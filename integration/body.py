@@ -1,0 +1,84 @@
+"""Running the body of an op, and checking what its launches write.
+
+An op promises in ``mutates_args`` which arguments it writes. While a body runs under
+:func:`checked`, each launch reports its tensors here (:func:`check_launch`); one that writes the
+storage of an argument not promised raises before anything is launched, and one promise that no
+launch keeps is not an error (a branch not taken may keep it).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+
+from ..jit import interception
+
+__all__ = ["check_launch", "checked"]
+
+
+class _Running(NamedTuple):
+    op: str
+    declared: frozenset[str]
+    storages: dict[int, str]
+    """Storage identity of each tensor among the op's arguments, with the argument's name."""
+
+
+class _State(threading.local):
+    running: _Running | None = None
+
+
+_state = _State()
+
+
+@contextmanager
+def checked(op: str, declared: frozenset[str], arguments: Mapping[str, Any]) -> Iterator[None]:
+    """While this is entered, launches are checked against the arguments of ``op``."""
+    outer, _state.running = _state.running, _Running(op, declared, _storages(arguments))
+    try:
+        with interception.all_launches():
+            yield
+    finally:
+        _state.running = outer
+
+
+def check_launch(kernel: str, labels: Sequence[str], values: Sequence[Any], written: Sequence[bool]) -> None:
+    """Raise when a launch of ``kernel`` writes an argument of the running op that it did not promise."""
+    running = _state.running
+    if running is None:
+        return
+    broken = {}
+    for label, value, writes in zip(labels, values, written, strict=True):
+        if writes and isinstance(value, torch.Tensor):
+            name = running.storages.get(_storage(value))
+            if name is not None and name not in running.declared:
+                broken[name] = label
+    if broken:
+        wanted = sorted(running.declared | set(broken))
+        promise = ", ".join(f'"{name}"' for name in wanted) + ("," if len(wanted) == 1 else "")
+        what = ", ".join(f"its argument {name!r} (as {label!r} of the kernel)" for name, label in broken.items())
+        raise RuntimeError(
+            f"{running.op}: the launch of {kernel} writes {what}, which the op does not declare. "
+            f"Declare it with mutates_args=({promise}), or write to a tensor that the body allocates."
+        )
+
+
+def _storages(arguments: Mapping[str, Any]) -> dict[int, str]:
+    storages: dict[int, str] = {}
+    for name, value in arguments.items():
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                storages.setdefault(_storage(tensor), name)
+    return storages
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """What two tensors have in common exactly when one is a view of the other."""
+    inner = getattr(tensor, "elem", tensor)  # a FunctionalTensor holds the tensor that it stands for
+    if torch._is_functional_tensor(inner):
+        torch._sync(inner)
+        inner = torch._from_functional_tensor(inner)
+    return int(inner.untyped_storage()._cdata)

@@ -1,0 +1,133 @@
+"""Private APIs of torch that the integration layer needs, each with how it was checked.
+
+Checked by the tests in `tests/integration` on torch 2.13.0 (CPU) and 2.11.0 (CUDA). Where one is
+missing, the function that needs it raises :class:`UnsupportedTorch` with what was looked for,
+unless its docstring says what happens instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+__all__ = [
+    "UnsupportedTorch",
+    "decomposition_disabled",
+    "fill_defaults",
+    "is_functional",
+    "modes_active",
+    "register_identity",
+    "single_level_autograd_function",
+    "single_level_function",
+    "transforms_active",
+    "triton_type_name",
+]
+
+
+class UnsupportedTorch(RuntimeError):
+    """This version of torch lacks something private that opgraft builds on."""
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(
+            f"opgraft needs {missing}, which torch {torch.__version__} does not have; "
+            "use a torch release that this version of opgraft supports (2.11 or newer)"
+        )
+
+
+def single_level_function() -> type:
+    """`torch.autograd.function._SingleLevelFunction`: an autograd function without functorch's dispatch."""
+    try:
+        from torch.autograd.function import _SingleLevelFunction
+    except ImportError:
+        raise UnsupportedTorch("torch.autograd.function._SingleLevelFunction") from None
+    return _SingleLevelFunction
+
+
+def single_level_autograd_function() -> AbstractContextManager[Any]:
+    """The context in which a single-level function may be applied under torch.func."""
+    try:
+        from torch._functorch.utils import enable_single_level_autograd_function
+    except ImportError:
+        raise UnsupportedTorch("torch._functorch.utils.enable_single_level_autograd_function") from None
+    return enable_single_level_autograd_function()
+
+
+def transforms_active() -> bool:
+    """Whether a torch.func transform or forward-mode AD surrounds the call."""
+    return bool(torch._C._are_functorch_transforms_active()) or torch.autograd.forward_ad._current_level >= 0
+
+
+def decomposition_disabled() -> bool:
+    """Whether export asks for ops to be kept whole; False where torch cannot say."""
+    config = getattr(sys.modules.get("torch._functorch.config"), "decompose_custom_triton_ops", True)
+    return not config
+
+
+def fill_defaults(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Arguments with the schema's defaults, which the dispatcher leaves out."""
+    positional = list(args)
+    keywords = dict(kwargs)
+    for index, argument in enumerate(schema.arguments):
+        if argument.kwarg_only:
+            if argument.name not in keywords:
+                keywords[argument.name] = argument.default_value
+        elif index >= len(positional):
+            positional.append(argument.default_value)
+    return tuple(positional), keywords
+
+
+def is_functional(value: Any) -> bool:
+    """Whether a tensor stands for another one while a graph is functionalized."""
+    from torch._subclasses.functional_tensor import FunctionalTensor
+
+    return isinstance(value, FunctionalTensor)
+
+
+def modes_active() -> bool:
+    """Whether a torch dispatch mode (fake tensors, tracing, a user's) is entered."""
+    return bool(torch._C._len_torch_dispatch_stack() > 0)
+
+
+def register_identity(op: str, identity: object | None) -> None:
+    """Give AOTAutograd's cache what the result of ``op`` depends on.
+
+    The cache adds the source of each object in `torch._library.triton.triton_ops_to_kernels[op]` to
+    its key. Where the table is missing, ops must not be cached: the cache's own check refuses ops
+    that it does not know only by name, so this raises.
+    """
+    try:
+        from torch._library.triton import triton_ops_to_kernels
+    except ImportError:
+        raise UnsupportedTorch("torch._library.triton.triton_ops_to_kernels") from None
+    if identity is None:
+        triton_ops_to_kernels.pop(op, None)
+    else:
+        triton_ops_to_kernels[op] = [identity]
+
+
+@functools.cache
+def triton_type_name(name: str) -> str:
+    """Triton's short name for a dtype name: ``fp32`` for ``float32``."""
+    from triton._utils import type_canonicalisation_dict
+
+    try:
+        return str(type_canonicalisation_dict[name])
+    except KeyError:
+        raise TypeError(f"no Triton type for torch.{name}; pass a tensor of another dtype or a view of one") from None
+
+
+def functional_mode() -> type:
+    """The class of the dispatch mode that functionalizes graphs."""
+    from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+    return FunctionalTensorMode
+
+
+def register_dispatch_rule(library: Any, name: str, mode: type, rule: Callable[..., Any]) -> None:
+    """`Library._register_torch_dispatch_rule`, public as `torch.library.register_torch_dispatch`."""
+    torch.library.register_torch_dispatch(f"{library.ns}::{name}", mode, rule, lib=library)

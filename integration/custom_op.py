@@ -1,0 +1,162 @@
+"""`opgraft.custom_op`: a function that launches kernels, as a PyTorch op.
+
+The body is everything: its eager implementation on every device, its fake implementation (launches
+on fake tensors launch nothing), and its decomposition under torch.compile, so that a compiler sees
+the allocations and the launches inside. The op keeps its plain name and `.default` overload; what
+its result depends on is told to the compile caches (:mod:`.identity`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+import torch
+
+from . import compat, dynamo, launching
+from .autograd import Formula, autograd_kernel
+from .body import checked
+from .identity import OpIdentity
+from .schema import check_name, op_schema
+
+__all__ = ["CustomOp", "custom_op"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_DEVICES = ("CPU", "CUDA")
+_defined: dict[str, CustomOp[Any, Any]] = {}
+
+
+@overload
+def custom_op(name: str, fn: None = None, /, *, mutates_args: Iterable[str] = ...) -> Callable[[Callable[P, R]], CustomOp[P, R]]: ...
+@overload
+def custom_op(name: str, fn: Callable[P, R], /, *, mutates_args: Iterable[str] = ...) -> CustomOp[P, R]: ...
+def custom_op(
+    name: str, fn: Callable[P, R] | None = None, /, *, mutates_args: Iterable[str] = ()
+) -> CustomOp[P, R] | Callable[[Callable[P, R]], CustomOp[P, R]]:
+    """Define a function whose body allocates tensors and launches kernels as a PyTorch op.
+
+    Args:
+        name: the op's name, ``"namespace::name"``.
+        fn: the body; without it this is a decorator. Its annotations give the schema, by the rules
+            of :func:`torch.library.infer_schema`: ``torch.Tensor``, ``int``, ``float``, ``bool``,
+            ``str``, ``torch.dtype``, ``torch.device``, optionals and lists of these. It returns
+            new tensors, never an argument or a view of one.
+        mutates_args: names of the tensor arguments that the body writes. What a launch writes is
+            read from the kernel, and a launch that writes an argument not named here raises at the
+            first call, fake or real, with the ``mutates_args`` to add.
+
+    Returns:
+        A :class:`CustomOp`, called like the body.
+
+    Raises:
+        ValueError: for a name or annotations that make no schema.
+
+    Defining a name again replaces the op; graphs compiled from the earlier one are compiled anew.
+    """
+    if fn is None:
+        return functools.partial(custom_op, name, mutates_args=mutates_args)  # type: ignore[return-value]
+    return CustomOp(name, fn, mutates_args)
+
+
+class CustomOp(Generic[P, R]):
+    """An op made from a body; call it as the body, or as ``torch.ops.namespace.name``."""
+
+    def __init__(self, name: str, fn: Callable[P, R], mutates_args: Iterable[str] = ()) -> None:
+        if isinstance(mutates_args, str):
+            mutates_args = (mutates_args,)
+        namespace, op_name = check_name(name)
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._qualname = name
+        self._signature = inspect.signature(fn)
+        self._mutates = frozenset(mutates_args)
+        self._formula = Formula()
+        self._seen: set[Any] = set()
+        schema = op_schema(fn, op_name, tuple(mutates_args))
+        launching.install()
+        dynamo.install()
+        previous = _defined.pop(name, None)
+        if previous is not None:
+            previous._undefine()
+        self._lib = torch.library.Library(namespace, "FRAGMENT")
+        self._lib.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+        self._op = cast(Any, getattr(getattr(torch.ops, namespace), op_name).default)
+        self._written = tuple(
+            i for i, a in enumerate(self._op._schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        )
+        for key in _DEVICES:
+            self._lib.impl(op_name, self._run, key)
+        self._lib.impl(op_name, autograd_kernel(self._op, self._formula, self._written), "Autograd", with_keyset=True)
+        torch.library.register_fake(name, self._run_checked, lib=self._lib)
+        compat.register_dispatch_rule(self._lib, op_name, compat.functional_mode(), self._decompose)
+        compat.register_identity(name, OpIdentity(op_name, self._depends_on))
+        _defined[name] = self
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the op, through the dispatcher."""
+        return cast(R, self._op(*args, **kwargs))
+
+    def __repr__(self) -> str:
+        return f"<opgraft op {self._op._schema}>"
+
+    def register_autograd(
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
+    ) -> None:
+        """Give the op a derivative, with the contract of :func:`torch.library.register_autograd`.
+
+        Args:
+            backward: ``backward(ctx, *grads)``, one gradient for each output; returns one for each
+                argument (None where there is none). It should call ops, differentiable ones for
+                higher derivatives.
+            setup_context: ``setup_context(ctx, inputs, output)`` saves what ``backward`` needs, with
+                ``ctx.save_for_backward`` for tensors. With keyword-only arguments it takes
+                ``keyword_only_inputs`` too.
+
+        Raises:
+            TypeError: when either is not callable.
+        """
+        for function in (backward, setup_context):
+            if function is not None and not callable(function):
+                raise TypeError(f"{self._qualname}: register_autograd takes functions, got {function!r}")
+        self._formula.backward = backward
+        self._formula.setup_context = setup_context
+
+    def _depends_on(self) -> tuple[Callable[..., Any] | None, ...]:
+        return (self._fn, self._formula.backward, self._formula.setup_context)
+
+    def _undefine(self) -> None:
+        compat.register_identity(self._qualname, None)
+        self._lib._destroy()
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        """The eager implementation; the first call for each kind of arguments is checked."""
+        kinds = tuple(map(_kind, args))
+        if kinds in self._seen:
+            return self._fn(*args, **kwargs)
+        result = self._run_checked(*args, **kwargs)
+        self._seen.add(kinds)
+        return result
+
+    def _run_checked(self, *args: Any, **kwargs: Any) -> Any:
+        arguments = self._signature.bind(*args, **kwargs).arguments
+        with checked(self._qualname, self._mutates, arguments):
+            return self._fn(*args, **kwargs)
+
+    def _decompose(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Open the op into its body while a graph is functionalized, unless export keeps it whole."""
+        if compat.decomposition_disabled():
+            return mode.__torch_dispatch__(func, types, args, kwargs)
+        with mode:
+            return self._run_checked(*args, **(kwargs or {}))
+
+
+def _kind(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.device.type
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_kind, value))
+    return type(value)

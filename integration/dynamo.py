@@ -1,0 +1,44 @@
+"""Dynamo: `kernel[grid](...)` in a traced function becomes a call of the launch op.
+
+Dynamo takes our kernels for Triton's, by isinstance, and would launch them the Triton way. An entry
+in its type dispatch gives them to :mod:`.kernel_variable` instead. Importing Dynamo takes seconds,
+so :func:`install` only leaves word: the entry is made when Dynamo's tracer is first imported.
+
+Private API (checked on torch 2.13.0 and 2.11.0): ``VariableBuilder._type_dispatch()``, a table from
+type to a method of the builder. Where it is missing nothing is registered, a warning says so, and
+Dynamo's own path for Triton kernels serves.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import wrapt
+
+__all__ = ["install"]
+
+_TRACER = "torch._dynamo.variables.builder"
+
+
+@functools.cache
+def install() -> None:
+    """Have Dynamo trace launches of our kernels as ops; idempotent."""
+    wrapt.register_post_import_hook(_register, _TRACER)
+
+
+def _register(builder: Any) -> None:
+    from ..jit.function import JITFunction
+    from . import kernel_variable
+
+    try:
+        table = builder.VariableBuilder._type_dispatch()
+    except AttributeError:
+        warnings.warn(
+            "this version of torch has no type dispatch in Dynamo: bare kernel launches in compiled "
+            "functions take Triton's own path",
+            stacklevel=2,
+        )
+        return
+    table[JITFunction] = kernel_variable.wrap

@@ -1,0 +1,33 @@
+"""The schema of an op from the body's annotations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["check_name", "op_schema"]
+
+_NAME = re.compile(r"^([A-Za-z_]\w*)::([A-Za-z_]\w*)$")
+
+
+def check_name(name: str) -> tuple[str, str]:
+    """Namespace and name of ``"namespace::name"``; ValueError for anything else."""
+    match = _NAME.match(name) if isinstance(name, str) else None
+    if match is None:
+        raise ValueError(f'an op is named "namespace::name", got {name!r}; for example "mylib::rms_norm"')
+    return match.group(1), match.group(2)
+
+
+def op_schema(fn: Callable[..., Any], name: str, mutates_args: tuple[str, ...]) -> str:
+    """``name(Tensor x, ...) -> Tensor``, by the rules of :func:`torch.library.infer_schema`.
+
+    Raises ValueError, naming the function, when annotations are missing or have no schema type, or
+    when ``mutates_args`` names something that is no tensor argument.
+    """
+    try:
+        return torch.library.infer_schema(fn, op_name=name, mutates_args=mutates_args)
+    except ValueError as error:
+        raise ValueError(f"{fn.__module__}.{fn.__qualname__}: {error}") from error

@@ -1,0 +1,116 @@
+"""Launches whose tensors have no memory to run on: offered to others before anything reads an address.
+
+Under tracing, functionalization and ``torch.func`` transforms, arguments are tensors that stand for others.
+``register(interceptor)`` adds a function that may take such a launch; ``tracer`` may be set to an object that takes
+launches while Python code is traced (Dynamo), before any other code of ours runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+Interceptor = Callable[[Any, Any, "dict[str, Any]", "dict[str, Any]", bool], Any]
+
+
+class Tracer(Protocol):
+    """Takes launches that are traced rather than run."""
+
+    def is_tracing(self) -> bool:
+        """Whether the call is being traced; a tracer must be able to evaluate it."""
+        ...
+
+    def launch(self, kernel: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The launch, in code that the tracer can follow."""
+        ...
+
+
+tracer: Tracer | None = None
+observers = 0
+"""How many `all_launches` contexts are entered, in any thread: a fast path steps aside while it is not zero."""
+_observing = threading.local()
+_observers_lock = threading.Lock()
+_interceptors: list[Interceptor] = []
+# Classes of arguments that are ordinary: filled as they are met.
+_ordinary: set[type] = {int, float, bool, str, type(None)}
+
+
+def register(interceptor: Interceptor) -> Callable[[], None]:
+    """Add ``interceptor(kernel, grid, arguments, options, warmup)``; returns a function that removes it.
+
+    ``arguments`` maps parameter names to what was passed or defaulted, ``options`` holds the other keywords. It
+    returns the result of the launch, or NotImplemented to leave it to the next one and then to the ordinary launch.
+    """
+    _interceptors.append(interceptor)
+
+    def remove() -> None:
+        _interceptors.remove(interceptor)
+
+    return remove
+
+
+@contextmanager
+def all_launches() -> Iterator[None]:
+    """While this is entered, every launch of this thread is offered, ordinary ones too."""
+    global observers
+    with _observers_lock:
+        observers += 1
+    _observing.depth = getattr(_observing, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _observing.depth -= 1
+        with _observers_lock:
+            observers -= 1
+
+
+def wanted(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a call is to be offered to interceptors.
+
+    So it is when an argument is a tensor of a subclass (FakeTensor, FunctionalTensor, ...), a functorch wrapper or a
+    symbolic number, when a torch dispatch mode is active, or inside `all_launches`.
+    """
+    if not _interceptors:
+        return False
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    if observers and getattr(_observing, "depth", 0):
+        return True
+    if torch._C._len_torch_dispatch_stack() > 0:
+        return True
+    return any(_special(torch, value) for value in args) or any(
+        _special(torch, value) for value in kwargs.values()
+    )
+
+
+def offer(kernel: Any, grid: Any, arguments: dict[str, Any], options: dict[str, Any], warmup: bool) -> Any:
+    """Ask the interceptors, the latest first; NotImplemented when none takes the launch."""
+    for interceptor in reversed(_interceptors):
+        result = interceptor(kernel, grid, arguments, options, warmup)
+        if result is not NotImplemented:
+            return result
+    return NotImplemented
+
+
+def _special(torch: Any, value: Any) -> bool:
+    kind = type(value)
+    if kind in _ordinary:
+        return False
+    if isinstance(value, torch.Tensor):
+        if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+            return True
+        functorch = torch._C._functorch
+        return bool(functorch.is_functorch_wrapped_tensor(value) or torch._is_functional_tensor(value))
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    if isinstance(value, tuple):
+        return any(_special(torch, item) for item in value)
+    base = getattr(value, "base", None)
+    if base is not None and hasattr(value, "block_shape"):
+        return _special(torch, base)
+    _ordinary.add(kind)
+    return False
