@@ -16,7 +16,8 @@
 | the rest, `#arith.fastmath<none>` | `Opaque(text)` |
 
 `attribute_text(value)` writes one back. Integers and floats compare and hash as plain numbers. A plain int is
-written as i32 (what Triton's attributes nearly always are), a plain float as f32: use `Integer(2, I64)` otherwise.
+written as i32 (what Triton's attributes nearly always are), a plain float as f32: use `Integer(2, I64)`
+otherwise.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class DenseArray(list[Any]):
 
 
 class DenseElements:
-    """A constant tensor of `type`: `splat` is the one value of all elements, or None and then `values` has them.
+    """A constant tensor of `type`: `splat` is the value of all elements, or None and then `values` has them.
 
     Values are bool for i1, int (signed) for other integers, float for floats; `values` is flat, row-major.
     """
@@ -202,11 +203,11 @@ def attribute_text(value: Any) -> str:
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, int):
-        type = value.type if isinstance(value, Integer) else I32
-        return scalar_text(value, type) if type.width == 1 else f"{int(value)} : {type}"
+        kind = value.type if isinstance(value, Integer) else I32
+        return scalar_text(value, kind) if kind.width == 1 else f"{int(value)} : {kind}"
     if isinstance(value, float):
-        type = value.type if isinstance(value, Float) else F32
-        return f"{float_text(value, type)} : {type}"
+        kind = value.type if isinstance(value, Float) else F32
+        return f"{float_text(value, kind)} : {kind}"
     if isinstance(value, Type):
         return value.text
     if isinstance(value, DenseArray):

@@ -1,7 +1,7 @@
 """Triton's private bindings that `jit.ir` uses.
 
-`ir.builder.create_block_with_parent(region, types)` and `ir.block.erase()` (present in 3.6.0, 3.7.1, 3.8 and 3.9.0).
-Where one is missing `unverified` raises IRError with the version, and nothing of the IR can be read.
+`ir.builder.create_block_with_parent(region, types)` and `ir.block.erase()` (present in 3.6.0, 3.7.1, 3.8 and
+3.9.0). Where one is missing `unverified` raises IRError with the version, and nothing of the IR can be read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from .errors import IRError
 
 @contextmanager
 def unverified(module: Any, context: Any) -> Iterator[None]:
-    """Inside, the Triton `ir.module` has an empty block at the end of its first function and so fails verification,
-    which makes MLIR print it in generic form. Afterwards the module is as before."""
+    """Inside, the Triton `ir.module` has an empty block at the end of its first function and so fails
+    verification, which makes MLIR print it in generic form. Afterwards the module is as before."""
     import triton
     from triton._C.libtriton import ir
 

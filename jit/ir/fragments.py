@@ -1,7 +1,7 @@
 """Reads the pieces of MLIR text that stand inside an operation: types, attributes and locations.
 
-`Cursor(text, aliases)` walks over the whole text; each `read_*` method reads one piece at `pos`, strictly, and
-leaves `pos` behind it. Grammar: the MLIR language reference (types, attributes, locations).
+`Cursor(text, aliases)` walks over the whole text; each `read_*` method reads one piece at `pos`, strictly,
+and leaves `pos` behind it. Grammar: the MLIR language reference (types, attributes, locations).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .types import (
 )
 
 _SPACE = re.compile(r"[ \t\n]*")
+_BLANKS = frozenset(" \t\n")
 _WORD = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*(?:[eE][-+]?\d+)?)?)")
 _INTEGER = re.compile(r"-?\d+")
@@ -40,6 +41,18 @@ _ALIAS_NAME = re.compile(r"[!#][\w$-]+", re.ASCII)
 _BALANCED_STEP = re.compile(r'[^"<>(){}\[\]\n-]+|"(?:[^"\\\n]|\\.)*"|->|-|[<>(){}\[\]]')
 _PAIRS = {"<": ">", "(": ")", "[": "]", "{": "}"}
 _RANGE = re.compile(r"to (?:\d+)?:\d+")
+# The text of most types, to look them up; it names no alias, so it means the same in every module.
+_TYPE_TEXT = re.compile(
+    r"tensor<(?:\d+x)*(?:{0}|!tt\.ptr<{0}>)>|!tt\.ptr<{0}>|{0}".replace("{0}", _SCALAR.pattern)
+)
+_KNOWN_TYPES: dict[str, Type] = {}
+# Likewise for attributes that are one short word, and the usual forms of locations.
+_ENTRY = re.compile(
+    r"([A-Za-z_][\w$.]*) = (-?[\w.+-]+(?: : \w+)?|#[\w-]+\.[\w$.-]+<\w+>|@[\w$.]+)(?=[,}])", re.ASCII
+)
+_KNOWN_ATTRIBUTES: dict[str, Any] = {}
+_FILE_LOCATION = re.compile(r'loc\("([^"\\\n]*)":(\d+):(\d+)\)')
+_NAME_LOCATION = re.compile(r'loc\("([^"\\\n]*)"\((#[\w$-]+)\)\)', re.ASCII)
 _OTHER_TYPES = frozenset({"none", "complex", "tuple", "vector", "memref", "token"})
 _OTHER_ATTRIBUTES = frozenset({"affine_map", "affine_set", "strided", "dense_resource", "distinct"})
 _SHORT_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
@@ -69,6 +82,7 @@ class Cursor:
         self.text = text
         self.pos = 0
         self.aliases = {} if aliases is None else aliases
+        self._signatures: dict[str, tuple[tuple[Type, ...], tuple[Type, ...]]] = {}
         self._resolved: dict[str, Any] = {}
         self._resolving: set[str] = set()
 
@@ -83,24 +97,28 @@ class Cursor:
         raise IRError(f"expected {expected}, found {found}", line)
 
     def skip(self) -> None:
-        match = _SPACE.match(self.text, self.pos)
-        assert match is not None
-        self.pos = match.end()
+        if self.text[self.pos : self.pos + 1] in _BLANKS:
+            match = _SPACE.match(self.text, self.pos)
+            assert match is not None
+            self.pos = match.end()
 
     def accept(self, token: str) -> bool:
-        self.skip()
-        if self.text.startswith(token, self.pos):
-            self.pos += len(token)
-            return True
-        return False
+        if not self.text.startswith(token, self.pos):
+            self.skip()
+            if not self.text.startswith(token, self.pos):
+                return False
+        self.pos += len(token)
+        return True
 
     def expect(self, token: str, context: str) -> None:
         if not self.accept(token):
             self.fail(f"{token!r} {context}")
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        self.skip()
         match = pattern.match(self.text, self.pos)
+        if match is None and self.text[self.pos : self.pos + 1] in _BLANKS:
+            self.skip()
+            match = pattern.match(self.text, self.pos)
         if match is not None:
             self.pos = match.end()
         return match
@@ -162,6 +180,20 @@ class Cursor:
 
     def read_type(self) -> Type:
         self.skip()
+        start = self.pos
+        match = _TYPE_TEXT.match(self.text, start)
+        if match is None:
+            return self._read_type()
+        known = _KNOWN_TYPES.get(match[0])
+        if known is not None:
+            self.pos = match.end()
+            return known
+        known = self._read_type()
+        if self.pos == match.end():
+            _KNOWN_TYPES[match[0]] = known
+        return known
+
+    def _read_type(self) -> Type:
         first = self.text[self.pos : self.pos + 1]
         if first == "!":
             return self._dialect_type()
@@ -239,8 +271,22 @@ class Cursor:
             self.balanced()
         return OpaqueType(self.text[start : self.pos])
 
-    def read_signature(self) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
-        """`(i32, f32) -> f32` as (inputs, results)."""
+    def read_signature(self, end: int | None = None) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
+        """`(i32, f32) -> f32` as (inputs, results); `end`, where it should end, lets known ones be looked up."""
+        if end is None:
+            return self._read_signature()
+        self.skip()
+        text = self.text[self.pos : end]
+        known = self._signatures.get(text)
+        if known is not None:
+            self.pos = end
+            return known
+        known = self._read_signature()
+        if self.pos == end:
+            self._signatures[text] = known
+        return known
+
+    def _read_signature(self) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
         inputs = self._type_list()
         self.expect("->", "in the function type")
         results = self._type_list() if self.peek() == "(" else (self.read_type(),)
@@ -309,19 +355,33 @@ class Cursor:
         while True:
             self.skip()
             start = self.pos
-            if self.peek() == '"':
-                name = self.read_string()
+            match = _ENTRY.match(self.text, start)
+            if match is not None:
+                name, word = match.groups()
+                self.pos = match.end()
+                value = _KNOWN_ATTRIBUTES.get(word)
+                if value is None:
+                    self.pos = match.start(2)
+                    value = self.read_attribute()
+                    if self.pos == match.end() and word[0] != "@":
+                        _KNOWN_ATTRIBUTES[word] = value
             else:
-                match = self.take(_WORD)
-                if match is None:
-                    self.fail("the name of an attribute")
-                name = match[0]
+                name = self._attribute_name()
+                value = self.read_attribute() if self.accept("=") else UNIT
             if name in entries:
                 self.fail(f"each attribute once; {name!r} comes twice", start)
-            entries[name] = self.read_attribute() if self.accept("=") else UNIT
+            entries[name] = value
             if self.accept("}"):
                 return entries
             self.expect(",", "or '}' between attributes")
+
+    def _attribute_name(self) -> str:
+        if self.peek() == '"':
+            return self.read_string()
+        match = self.take(_WORD)
+        if match is None:
+            self.fail("the name of an attribute")
+        return match[0]
 
     def _array(self) -> list[Any]:
         self.expect("[", "")
@@ -382,7 +442,7 @@ class Cursor:
         value = self._scalar(word, type)
         if isinstance(value, bool):
             return value
-        return Float(value, type) if type.is_float else Integer(value, type)
+        return Float(value, type) if type.is_float else Integer(int(value), type)
 
     def _scalar(self, word: str, type: ScalarType) -> bool | int | float:
         """The value of a literal of the given type."""
@@ -491,6 +551,18 @@ class Cursor:
 
     def read_location(self) -> Location:
         """`loc(...)`."""
+        match = _FILE_LOCATION.match(self.text, self.pos)
+        if match is not None:
+            self.pos = match.end()
+            return source_location(match[1], int(match[2]), int(match[3]))
+        match = _NAME_LOCATION.match(self.text, self.pos)
+        if match is not None:
+            self.pos = match.end(2)
+            inner = self._alias(match[2], "a location")
+            if isinstance(inner, Location):
+                self.pos = match.end()
+                return named(inner, match[1])
+            self.pos = match.start()
         self.expect("loc(", "for a location")
         location = self._location()
         self.expect(")", "at the end of the location")

@@ -1,7 +1,7 @@
 """The text of a Triton module in MLIR's generic form: `generic_text(module, context)`.
 
-Triton's bindings do not show integer attributes, predicates or dense constants, so the IR is read from text, in the
-form with one uniform grammar. MLIR prints it for modules that do not verify: see `compat.unverified`.
+Triton's bindings do not show integer attributes, predicates or dense constants, so the IR is read from text,
+in the form with one uniform grammar. MLIR prints it for modules that do not verify: see `compat.unverified`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where an operation or value stands in the user's source.
 
-A `Location` keeps the whole MLIR location (`text`, without aliases) and what people ask of it: `file`, `line` and
-`column` of the innermost frame that is not in Triton's own library, the variable `name` it carries, and all
-`frames` from the innermost callee to the kernel.
+A `Location` keeps the whole MLIR location (`text`, without aliases) and what people ask of it: `file`, `line`
+and `column` of the innermost frame that is not in Triton's own library, the variable `name` it carries, and
+all `frames` from the innermost callee to the kernel.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class _Printer:
             out.append(f"[{', '.join([self.block_name(block) for block in op.targets])}]")
         extra: dict[str, object] = {}
         if op.attributes:
-            properties = {}
+            properties: dict[str, object] = {}
             for name, value in op.attributes.items():
                 target = extra if name in op.discardable or "." in name else properties
                 target[name] = value

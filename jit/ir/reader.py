@@ -2,15 +2,15 @@
 
 The generic form has one operation a line,
 
-    %r:2 = "dialect.name"(%a, %b)[^bb1, ^bb2] <{properties}> ({regions}) {attributes} : (types) -> (types) loc(#loc1)
+    %r:2 = "dialect.name"(%a, %b)[^bb1] <{properties}> ({regions}) {attributes} : (types) -> (types) loc(#loc1)
 
-so a line splits by one regular expression, and everything behind the operands is read once for each distinct text
-(a kernel repeats the same types and properties hundreds of times). Whatever the fast split does not know goes to the
-strict reader of `fragments`. Types and counts of operands are checked against their definitions, so what comes back
-is either the structure that the text means or an IRError with the line.
+so a line splits by one regular expression, and everything behind the operands is read once for each distinct
+text (a kernel repeats the same types and properties hundreds of times). Whatever the fast split does not know
+goes to the strict reader of `fragments`. Types and counts of operands are checked against their definitions,
+so what comes back is either the structure that the text means or an IRError with the line.
 
-The empty block by which `generic_text` obtains the generic form, or a stray `scf.yield` before the real terminator,
-is left out.
+The empty block by which `generic_text` obtains the generic form, or a stray `scf.yield` before the real
+terminator, is left out.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
-from .errors import IRError
 from .fragments import Cursor
 from .locations import UNKNOWN, Location
-from .structure import Block, Module, Operation, Region, Value
+from .structure import Block, Module, Operation, Region, Value, copied_attributes
 from .types import Type
 
 _ID = r"%[\w$.-]+"
 _HEAD = re.compile(
-    rf'[ \t]*(?:({_ID}(?::\d+)?(?:, {_ID}(?::\d+)?)*) = )?"([\w$.-]+)"\(((?:{_ID}(?:#\d+)?(?:, )?)*)\)'
-    r"(.*?)(?: loc\((#[\w$-]+)\))?$",
-    re.ASCII | re.MULTILINE,
+    rf'\s*(?:({_ID}(?::\d+)?(?:, {_ID}(?::\d+)?)*) = )?"([\w$.-]+)"\(((?:%[^)\n]*)?)\)', re.ASCII
 )
-_LABEL = re.compile(r"[ \t]*\^([\w$.-]+)", re.ASCII)
+_SINGLE = re.compile(_ID, re.ASCII)
+_USE = re.compile(rf"{_ID}(?:#\d+)?", re.ASCII)
+_FIRST = re.compile(r"\s*(\S)")
+_LABEL = re.compile(r"\s*\^([\w$.-]+)", re.ASCII)
 _BLOCK_NAME = re.compile(r"\^([\w$.-]+)", re.ASCII)
 _ARGUMENT = re.compile(rf"({_ID}):[ ]*", re.ASCII)
 _END_OF_LABEL = re.compile(r":[ \t]*(?://[^\n]*)?\n")
-_REGION_END = re.compile(r"[ \t]*\}(\)|, \{\n)")
+_REGION_END = re.compile(r"\s*\}(\)|, \{\n)")
 _ALIAS = re.compile(r"^([#!][\w$-]+) = ", re.ASCII | re.MULTILINE)
 _BLANK = re.compile(r"(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*")
 _ISOLATED = frozenset({"tt.func", "builtin.module"})
 
-# What stands behind the operands: successors, attributes, names of the discardable ones, whether the attributes hold
-# lists or dictionaries (then each operation needs its own), operand and result types.
+# What stands behind the operands: successors, attributes, names of the discardable ones, whether the
+# attributes hold lists or dictionaries (then each operation needs its own), operand and result types.
 _Tail = tuple[tuple[str, ...], dict[str, Any], frozenset[str], bool, tuple[Type, ...], tuple[Type, ...]]
 _NONE: frozenset[str] = frozenset()
 
@@ -48,8 +48,8 @@ _NONE: frozenset[str] = frozenset()
 def parse(text: str) -> Module:
     """The module that `text` (generic form, with or without locations) describes.
 
-    Raises IRError, with the line and what was expected, for text that is not generic form, is cut off, or has syntax
-    that this reader does not know.
+    Raises IRError, with the line and what was expected, for text that is not generic form, is cut off, or has
+    syntax that this reader does not know.
     """
     return _Reader(text).module()
 
@@ -112,7 +112,7 @@ class _Reader:
     # -- regions and blocks ----------------------------------------------------------------------------------
 
     def _region(self, region: Region, isolated: bool) -> bool:
-        """Read up to and including the closing brace; True when another region of the same operation follows."""
+        """Read through the closing brace; True when another region of the same operation follows."""
         scope = _Scope(isolated)
         outer_values = self.values
         if isolated:
@@ -121,15 +121,19 @@ class _Reader:
         block: Block | None = None
         text = self.text
         while True:
-            while text.startswith("\n", self.pos):
-                self.pos += 1
-            end = _REGION_END.match(text, self.pos)
-            if end is not None:
+            first = _FIRST.match(text, self.pos)
+            if first is None:
+                self.fail("an operation, a block label or '}'", len(text))
+            if first[1] == "}":
+                end = _REGION_END.match(text, self.pos)
+                if end is None:
+                    self.fail("'})' or '}, {' at the end of a region")
                 break
-            label = _LABEL.match(text, self.pos)
-            if label is not None:
-                block = self._block_label(label, scope)
-                region.append(block)
+            if first[1] == "^":
+                label = _LABEL.match(text, self.pos)
+                if label is None:
+                    self.fail("a block label such as ^bb1:")
+                block = region.append(self._block_label(label, scope))
                 continue
             if block is None:
                 block = region.append(Block())
@@ -203,85 +207,84 @@ class _Reader:
     # -- operations ------------------------------------------------------------------------------------------
 
     def _operation(self, scope: _Scope) -> Operation:
-        start = self.pos
-        match = _HEAD.match(self.text, start)
+        text = self.text
+        match = _HEAD.match(text, self.pos)
         if match is None:
             self.fail('an operation in generic form, %r = "dialect.name"(...) ... : (...) -> ..., or "}"')
-        result_names, name, operand_text, tail, alias = match.groups()
-        if tail.endswith("({") and alias is None:
-            return self._operation_with_regions(match, scope)
-        self.pos = match.end() + 1
+        start, end = match.end(), text.index("\n", match.end())
+        if text.endswith("({", start, end):
+            return self._operation_with_regions(match, end, scope)
+        self.pos = end + 1
+        location_at = text.rfind(" loc(", start, end)
+        tail = text[start : location_at if location_at >= 0 else end]
         known = self.tails.get(tail)
         if known is None:
-            self.cursor.pos = match.start(4)
-            known = self._tail()
-            self.tails[tail] = known
-            if self.cursor.pos != match.end(4):
-                if alias is not None or not self.cursor.text.startswith(" loc(", self.cursor.pos):
-                    self.cursor.fail("a location or the end of the line after the operation")
-                del self.tails[tail]
-        location = self._location(alias, match.end(4), match.end())
+            self.cursor.pos = start
+            known = self._tail(start + len(tail))
+            if self.cursor.pos == start + len(tail):
+                self.tails[tail] = known
+            elif text.startswith(" loc(", self.cursor.pos):
+                location_at = self.cursor.pos  # the location itself holds " loc("
+            else:
+                self.cursor.fail("a location or the end of the line after the operation")
         targets, attributes, discardable, nested, operand_types, result_types = known
-        op = self._make(name, operand_text, operand_types, match.start(3), scope)
-        op.attributes = _own(attributes) if nested else dict(attributes)
+        result_names, name, operand_text = match.groups()
+        op = Operation(name, (), result_types)
+        if operand_text or operand_types:
+            op.operands = self._operands(op, operand_text, operand_types, match.start(3), scope)
+        op.attributes = copied_attributes(attributes) if nested else attributes.copy()
         op.discardable = discardable
-        op.location = location
+        if location_at >= 0:
+            op.location = self._location(location_at + 1, end)
         if targets:
-            op.targets.extend(self._target(target, scope) for target in targets)
+            op.targets.extend([self._target(target, scope) for target in targets])
         if result_names is not None or result_types:
-            self._results(op, result_names, result_types, scope, match.start())
+            self._name_results(op, result_names, scope, match.start())
         return op
 
-    def _location(self, alias: str | None, start: int, end: int) -> Location:
-        """The location behind an operation: the alias, or what is written between `start` and `end`."""
-        key = self.text[start:end] if alias is None else alias
+    def _location(self, start: int, end: int) -> Location:
+        """The location written between `start` and `end`, the end of the line."""
+        key = self.text[start:end]
         found = self.locations.get(key)
         if found is None:
             self.cursor.pos = start
-            if alias is None and self.cursor.pos >= end:
-                return UNKNOWN
             found = self.cursor.read_location()
             if self.cursor.pos != end:
                 self.cursor.fail("the end of the line after the operation's location")
             self.locations[key] = found
         return found
 
-    def _operation_with_regions(self, match: re.Match[str], scope: _Scope) -> Operation:
-        result_names, name, operand_text = match[1], match[2], match[3]
+    def _operation_with_regions(self, match: re.Match[str], end: int, scope: _Scope) -> Operation:
+        """An operation whose first line ends, at `end`, with the brace of its first region."""
+        result_names, name, operand_text = match.groups()
         cursor = self.cursor
-        cursor.pos = match.start(4)
+        cursor.pos = match.end()
         targets = self._targets()
-        attributes = self._properties()
+        properties = self._properties()
         cursor.expect("({", "before the regions of an operation")
-        if cursor.pos != match.end():
+        if cursor.pos != end:
             cursor.fail("the end of the line after '({'")
-        self.pos = match.end() + 1
+        self.pos = end + 1
         op = Operation(name)
         isolated = name in _ISOLATED
-        while True:
-            if not self._region(op.add_region(), isolated):
-                break
+        while self._region(op.add_region(), isolated):
+            pass
+        end = self.text.index("\n", self.pos)
         cursor.pos = self.pos
         extra = cursor.read_dictionary() if cursor.peek() == "{" else {}
         cursor.expect(":", "and the types of the operation")
         operand_types, result_types = cursor.read_signature()
-        line_end = self.text.index("\n", cursor.pos)
-        cursor.skip()
-        op.location = self._location(None, min(cursor.pos, line_end), line_end)
-        self.pos = line_end + 1
+        if self.text.startswith(" loc(", cursor.pos):
+            op.location = self._location(cursor.pos + 1, end)
+        elif cursor.pos != end:
+            cursor.fail("a location or the end of the line after the operation")
+        self.pos = end + 1
         op.operands = self._operands(op, operand_text, operand_types, match.start(3), scope)
-        op.attributes = self._merge(attributes, extra)
-        op.discardable = frozenset(extra)
-        op.targets.extend(self._target(target, scope) for target in targets)
-        self._results(op, result_names, result_types, scope, match.start())
-        return op
-
-    def _make(
-        self, name: str, operand_text: str, types: tuple[Type, ...], pos: int, scope: _Scope
-    ) -> Operation:
-        op = Operation(name)
-        if operand_text or types:
-            op.operands = self._operands(op, operand_text, types, pos, scope)
+        op.attributes = self._merge(properties, extra)
+        op.discardable = frozenset(extra) if extra else _NONE
+        op.targets.extend([self._target(target, scope) for target in targets])
+        op.results = [Value(type, op, index) for index, type in enumerate(result_types)]
+        self._name_results(op, result_names, scope, match.start())
         return op
 
     def _operands(
@@ -290,14 +293,16 @@ class _Reader:
         names = text.split(", ") if text else []
         if len(names) != len(types):
             self.fail(
-                f"as many types as operands; {op.name} has {len(names)} operands and {len(types)} types", pos
+                f"as many types as operands ({op.name} has {len(names)} operands, {len(types)} types)", pos
             )
         operands = []
-        for index, (name, type) in enumerate(zip(names, types, strict=True)):
-            value = self.values.get(name)
+        values = self.values
+        for index, name in enumerate(names):
+            type = types[index]
+            value = values.get(name)
             if value is None:  # used before its definition: an unplaced value stands for it
-                if not name:
-                    self.fail("an operand", pos)
+                if _USE.fullmatch(name) is None:
+                    self.fail("operands such as %a, %b#1", pos)
                 scope.pending.append((name, op, index, type, pos))
                 value = Value(type, op, -1)
             elif value.type is not type:
@@ -305,35 +310,34 @@ class _Reader:
             operands.append(value)
         return operands
 
-    def _results(
-        self, op: Operation, names: str | None, types: tuple[Type, ...], scope: _Scope, pos: int
-    ) -> None:
-        op.results = [Value(type, op, index) for index, type in enumerate(types)]
-        count = 0
+    def _name_results(self, op: Operation, names: str | None, scope: _Scope, pos: int) -> None:
+        results = op.results
+        if len(results) == 1 and names is not None and _SINGLE.fullmatch(names) is not None:
+            self._define(names, results[0], scope, pos)
+            return
+        keys: list[str] = []
         for group in names.split(", ") if names is not None else ():
             name, _, size = group.partition(":")
-            for index in range(int(size or 1)):
-                if count == len(types):
-                    break
-                self._define(f"{name}#{index}" if size else name, op.results[count], scope, pos)
-                count += 1
-            else:
-                continue
-            count = -1
-            break
-        if count != len(types):
-            self.fail(f"as many result names as the {len(types)} result types of {op.name}", pos)
+            count = min(int(size or 1), len(results) + 1)
+            keys.extend([f"{name}#{index}" for index in range(count)] if size else [name])
+        if len(keys) != len(results):
+            self.fail(
+                f"as many result names as results ({op.name} has {len(keys)} names, {len(results)} types)",
+                pos
+            )
+        for key, value in zip(keys, results, strict=True):
+            self._define(key, value, scope, pos)
 
     # -- what follows the operands ---------------------------------------------------------------------------
 
-    def _tail(self) -> _Tail:
+    def _tail(self, end: int) -> _Tail:
         targets = self._targets()
         properties = self._properties()
         cursor = self.cursor
         cursor.skip()
         extra = cursor.read_dictionary() if cursor.peek() == "{" else {}
         cursor.expect(":", "and the types of the operation")
-        operand_types, result_types = cursor.read_signature()
+        operand_types, result_types = cursor.read_signature(end)
         attributes = self._merge(properties, extra)
         nested = any(isinstance(value, list | dict) for value in attributes.values())
         discardable = frozenset(extra) if extra else _NONE
@@ -377,16 +381,9 @@ class _Reader:
         return block
 
 
-def _own(attributes: dict[str, Any]) -> dict[str, Any]:
-    from .structure import copied_attributes
-
-    return copied_attributes(attributes)
-
-
 def _drop_stray_code(region: Region) -> None:
-    """Leave out what was put in to obtain the generic form: an empty last block, an `scf.yield` in mid-block."""
-    blocks = region.blocks
-    last = blocks[-1] if len(blocks) > 1 else None
+    """Leave out what was put in to obtain the generic form: an empty last block, an `scf.yield` in
+    mid-block.""" blocks = region.blocks last = blocks[-1] if len(blocks) > 1 else None
     if last is not None and not last.operations and not last.arguments and not last.predecessors:
         blocks.pop().parent = None
     for block in blocks:

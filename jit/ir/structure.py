@@ -1,7 +1,7 @@
 """Operations, blocks, regions and values: Triton IR as a mutable SSA structure.
 
-`Module` is the entry: `module.functions`, `module.entry`, `module.walk()`. Rewrites go through the methods, which
-keep the uses of values true: `block.insert`, `op.insert_before`, `op.insert_after`, `op.set_operand`,
+`Module` is the entry: `module.functions`, `module.entry`, `module.walk()`. Rewrites go through the methods,
+which keep the uses of values true: `block.insert`, `op.insert_before`, `op.insert_after`, `op.set_operand`,
 `value.replace_all_uses_with`, `op.erase`, `op.clone`, `block.add_argument`.
 """
 
@@ -15,15 +15,15 @@ from .errors import IRError
 from .locations import UNKNOWN, Location
 from .types import FunctionType, Type
 
-# Loops whose results are named by the arguments of their first region: (name, arguments before the carried ones)
+# Loops whose results have the names of their first region's arguments, behind so many others
 _CARRIED = {"scf.for": 1, "scf.while": 0}
 
 
 class Value:
     """A result of an operation or an argument of a block.
 
-    `uses` lists (operation, operand index), in no promised order. `name` is the variable in the user's source, when
-    the location carries one.
+    `uses` lists (operation, operand index), in no promised order. `name` is the variable in the user's
+    source, when the location carries one.
     """
 
     __slots__ = ("_location", "_name", "index", "owner", "type", "uses")
@@ -261,8 +261,8 @@ class Operation:
                     if user not in inside:
                         what = f" {value.name!r}" if value.name else ""
                         raise IRError(
-                            f"cannot erase {self.name} at {self.location}: its value{what} is operand {index} of "
-                            f"{user.name} at {user.location}; replace that use first"
+                            f"cannot erase {self.name} at {self.location}: its value{what} is operand "
+                            f"{index} of {user.name} at {user.location}; replace that use first"
                         )
         self.detach()
         for op in inside:
@@ -313,7 +313,7 @@ class Block:
         return [op for op in lasts if self in op.targets]
 
     def add_argument(self, type: Type, location: Location = UNKNOWN, index: int | None = None) -> Value:
-        """A new argument, last or at `index`. For a function use `Module.add_argument`, which adapts its type."""
+        """A new argument, last or at `index`. For a function use `Module.add_argument`."""
         place = len(self.arguments) if index is None else index
         value = Value(type, self, place, location)
         self.arguments.insert(place, value)
@@ -401,8 +401,8 @@ class Module:
         attributes: dict[str, Any] | None = None,
         index: int | None = None,
     ) -> Value:
-        """A new parameter of `function`, last or at `index`: adapts its type and argument attributes. The callers
-        of a function that is not the kernel must be adapted by whoever calls this."""
+        """A new parameter of `function`, last or at `index`: adapts its type and argument attributes. The
+        callers of a function that is not the kernel must be adapted by whoever calls this."""
         signature = function.attributes["function_type"]
         place = len(signature.inputs) if index is None else index
         value = function.regions[0].blocks[0].add_argument(type, location, place)

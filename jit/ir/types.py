@@ -80,7 +80,8 @@ class Type:
 
 
 class ScalarType(Type):
-    """An integer, float or index type by its MLIR name: i1, i8, ..., i64, f16, bf16, f32, f64, f8E5M2, ..., index.
+    """An integer, float or index type by its MLIR name: i1, i8, ..., i64, f16, bf16, f32, f64, f8E5M2, ...,
+    index.
 
     `width` is in bits (64 for index); `is_integer` holds for i*, si*, ui* and index.
     """
@@ -104,7 +105,8 @@ class ScalarType(Type):
 
 
 class PointerType(Type):
-    """`!tt.ptr<pointee>`: to a scalar, or (block pointers, Triton 3.6 to 3.8) to a tensor. Global memory is space 1."""
+    """`!tt.ptr<pointee>`: to a scalar, or (block pointers, Triton 3.6 to 3.8) to a tensor. Global memory is
+    space 1."""
 
     __slots__ = ("address_space", "pointee")
     pointee: Type
@@ -117,7 +119,8 @@ class PointerType(Type):
 
 
 class TensorType(Type):
-    """`tensor<4x8xf32>`: `shape` () to any rank, `element` a scalar or pointer, `encoding` the text of a layout or None."""
+    """`tensor<4x8xf32>`: `shape` () to any rank, `element` a scalar or pointer, `encoding` the text of a
+    layout or None."""
 
     __slots__ = ("element", "encoding", "shape")
     shape: tuple[int, ...]
