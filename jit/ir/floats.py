@@ -75,7 +75,7 @@ def decode(name: str, bits: int) -> float:
 
 
 def encode(name: str, value: float) -> int:
-    """The bits of `value` in the float type `name`; out of range becomes inf, or NaN where there is no inf."""
+    """The bits of `value` in float type `name`; out of range becomes inf, or NaN where there is no inf."""
     if name == "f64":
         return int(struct.unpack("<Q", struct.pack("<d", value))[0])
     form = _format(name)

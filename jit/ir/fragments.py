@@ -272,7 +272,7 @@ class Cursor:
         return OpaqueType(self.text[start : self.pos])
 
     def read_signature(self, end: int | None = None) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
-        """`(i32, f32) -> f32` as (inputs, results); `end`, where it should end, lets known ones be looked up."""
+        """`(i32, f32) -> f32` as (inputs, results); `end`, where it should end, is for looking it up."""
         if end is None:
             return self._read_signature()
         self.skip()

@@ -2,7 +2,7 @@
 
 The generic form has one operation a line,
 
-    %r:2 = "dialect.name"(%a, %b)[^bb1] <{properties}> ({regions}) {attributes} : (types) -> (types) loc(#loc1)
+    %r:2 = "dialect.name"(%a, %b)[^bb1] <{properties}> ({regions}) {attrs} : (types) -> (types) loc(#loc1)
 
 so a line splits by one regular expression, and everything behind the operands is read once for each distinct
 text (a kernel repeats the same types and properties hundreds of times). Whatever the fast split does not know
@@ -323,7 +323,7 @@ class _Reader:
         if len(keys) != len(results):
             self.fail(
                 f"as many result names as results ({op.name} has {len(keys)} names, {len(results)} types)",
-                pos
+                pos,
             )
         for key, value in zip(keys, results, strict=True):
             self._define(key, value, scope, pos)
@@ -382,8 +382,9 @@ class _Reader:
 
 
 def _drop_stray_code(region: Region) -> None:
-    """Leave out what was put in to obtain the generic form: an empty last block, an `scf.yield` in
-    mid-block.""" blocks = region.blocks last = blocks[-1] if len(blocks) > 1 else None
+    """Leave out what was put in to get the generic form: an empty last block, an `scf.yield` in mid-block."""
+    blocks = region.blocks
+    last = blocks[-1] if len(blocks) > 1 else None
     if last is not None and not last.operations and not last.arguments and not last.predecessors:
         blocks.pop().parent = None
     for block in blocks:
