@@ -1,1 +1,52 @@
-"""Part of opgraft."""
+"""The JIT runtime: kernels written in the Triton language, compiled and launched on CUDA and on the CPU.
+
+``jit`` decorates a kernel (or takes over an existing ``@triton.jit`` function); ``kernel[grid](...)``
+launches it. Names are loaded when they are first used: importing this package imports neither torch nor
+triton.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .callable import JITCallable as JITCallable
+    from .constexpr_function import ConstexprFunction as ConstexprFunction
+    from .constexpr_function import constexpr_function as constexpr_function
+    from .decorator import jit as jit
+    from .function import JITFunction as JITFunction
+    from .launch import KernelInterface as KernelInterface
+    from .launch import Launch as Launch
+    from .params import KernelParam as KernelParam
+    from .tensor_wrapper import TensorWrapper as TensorWrapper
+    from .tensor_wrapper import reinterpret as reinterpret
+
+# Public name -> the module that defines it.
+_HOMES = {
+    "ConstexprFunction": "constexpr_function",
+    "JITCallable": "callable",
+    "JITFunction": "function",
+    "KernelInterface": "launch",
+    "KernelParam": "params",
+    "Launch": "launch",
+    "TensorWrapper": "tensor_wrapper",
+    "constexpr_function": "constexpr_function",
+    "jit": "decorator",
+    "reinterpret": "tensor_wrapper",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,8 +1,8 @@
 """Launches whose tensors have no memory to run on: offered to others before anything reads an address.
 
 Under tracing, functionalization and ``torch.func`` transforms, arguments are tensors that stand for others.
-``register(interceptor)`` adds a function that may take such a launch; ``tracer`` may be set to an object that takes
-launches while Python code is traced (Dynamo), before any other code of ours runs.
+``register(interceptor)`` adds a function that may take such a launch; ``tracer`` may be set to an object that
+takes launches while Python code is traced (Dynamo), before any other code of ours runs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+from . import compat
 
 Interceptor = Callable[[Any, Any, "dict[str, Any]", "dict[str, Any]", bool], Any]
 
@@ -30,7 +32,8 @@ class Tracer(Protocol):
 
 tracer: Tracer | None = None
 observers = 0
-"""How many `all_launches` contexts are entered, in any thread: a fast path steps aside while it is not zero."""
+"""How many `all_launches` contexts are entered, in any thread: a fast path steps aside while it is not zero.
+"""
 _observing = threading.local()
 _observers_lock = threading.Lock()
 _interceptors: list[Interceptor] = []
@@ -41,8 +44,9 @@ _ordinary: set[type] = {int, float, bool, str, type(None)}
 def register(interceptor: Interceptor) -> Callable[[], None]:
     """Add ``interceptor(kernel, grid, arguments, options, warmup)``; returns a function that removes it.
 
-    ``arguments`` maps parameter names to what was passed or defaulted, ``options`` holds the other keywords. It
-    returns the result of the launch, or NotImplemented to leave it to the next one and then to the ordinary launch.
+    ``arguments`` maps parameter names to what was passed or defaulted, ``options`` holds the other keywords.
+    It returns the result of the launch, or NotImplemented to leave it to the next one and then to the
+    ordinary launch.
     """
     _interceptors.append(interceptor)
 
@@ -70,8 +74,8 @@ def all_launches() -> Iterator[None]:
 def wanted(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
     """Whether a call is to be offered to interceptors.
 
-    So it is when an argument is a tensor of a subclass (FakeTensor, FunctionalTensor, ...), a functorch wrapper or a
-    symbolic number, when a torch dispatch mode is active, or inside `all_launches`.
+    So it is when an argument is a tensor of a subclass (FakeTensor, FunctionalTensor, ...), a functorch
+    wrapper or a symbolic number, when a torch dispatch mode is active, or inside `all_launches`.
     """
     if not _interceptors:
         return False
@@ -80,7 +84,7 @@ def wanted(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
         return False
     if observers and getattr(_observing, "depth", 0):
         return True
-    if torch._C._len_torch_dispatch_stack() > 0:
+    if compat.dispatch_mode_active(torch):
         return True
     return any(_special(torch, value) for value in args) or any(
         _special(torch, value) for value in kwargs.values()
@@ -103,8 +107,7 @@ def _special(torch: Any, value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         if kind is not torch.Tensor and kind is not torch.nn.Parameter:
             return True
-        functorch = torch._C._functorch
-        return bool(functorch.is_functorch_wrapped_tensor(value) or torch._is_functional_tensor(value))
+        return compat.is_wrapped_tensor(torch, value)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return True
     if isinstance(value, tuple):

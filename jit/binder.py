@@ -1,0 +1,84 @@
+"""Binding the arguments of a call to the parameters of a kernel, by a function generated for that kernel.
+
+``make_binder(name, signature, params, backend)`` returns ``binder(*args, **kwargs) -> (arguments,
+specialization, options)``: the arguments by name with defaults filled in, one ``(type, key)`` for each (see
+`specialization`), and the keywords that are not parameters, which are options of the compiler.
+``make_plain_binder(name, signature)`` returns the same without specialization, for those who must not look at
+values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import arguments
+from .params import KernelParam
+from .specialization import specializer
+
+Binder = Callable[..., tuple[dict[str, Any], list[Any], dict[str, Any]]]
+PlainBinder = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+
+
+def make_binder(
+    name: str, signature: inspect.Signature, params: Sequence[KernelParam], backend: Any
+) -> Binder:
+    """The binder of the kernel ``name``; it raises Python's TypeError for missing and surplus arguments."""
+    namespace: dict[str, Any] = {
+        "plain": arguments.plain,
+        "PLAIN": arguments.PLAIN,
+        "constant": arguments.constant,
+        "CONSTANT": arguments.CONSTANT,
+    }
+    lines = []
+    specialized = []
+    for param in params:
+        convert, known = ("constant", "CONSTANT") if param.is_constexpr else ("plain", "PLAIN")
+        lines.append(f"if {param.name}.__class__ not in {known}:")
+        lines.append(f"    {param.name} = {convert}({param.name!r}, {param.name})")
+        if param.is_constexpr:
+            specialized.append(f"('constexpr', {param.name})")
+        else:
+            namespace[f"specialize_{param.num}"] = specializer(param, backend)
+            specialized.append(f"specialize_{param.num}({param.name})")
+    lines.append(f"return {_mapping(signature)}, [{', '.join(specialized)}], options_")
+    binder: Binder = _define(name, signature, lines, namespace)
+    return binder
+
+
+def make_plain_binder(name: str, signature: inspect.Signature) -> PlainBinder:
+    """The binder that only names each argument: ``binder(*args, **kwargs) -> (arguments, options)``."""
+    binder: PlainBinder = _define(name, signature, [f"return {_mapping(signature)}, options_"], {})
+    return binder
+
+
+def _mapping(signature: inspect.Signature) -> str:
+    return "{" + ", ".join(f"{name!r}: {name}" for name in signature.parameters) + "}"
+
+
+def _define(name: str, signature: inspect.Signature, body: list[str], namespace: dict[str, Any]) -> Any:
+    head = []
+    keyword_only = False
+    for parameter in signature.parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            raise TypeError(f"{name}: JIT functions do not support **{parameter.name} parameters")
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            head.append(f"*{parameter.name}")
+            keyword_only = True
+            continue
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not keyword_only:
+            head.append("*")
+            keyword_only = True
+        if parameter.default is inspect.Parameter.empty:
+            head.append(parameter.name)
+        else:
+            namespace[f"default_{parameter.name}"] = parameter.default
+            head.append(f"{parameter.name}=default_{parameter.name}")
+    head.append("**options_")
+    # Python's own messages ("missing 1 required positional argument") then name the kernel.
+    function = name if name.isidentifier() and not keyword.iskeyword(name) else "kernel"
+    source = f"def {function}({', '.join(head)}):\n" + "".join(f"    {line}\n" for line in body)
+    exec(compile(source, f"<binder of {name}>", "exec"), namespace)
+    return namespace[function]

@@ -1,0 +1,482 @@
+"""What the compiled code of a kernel depends on: its source, the functions it reaches and the values it
+reads.
+
+``cache_key(fn)`` is the key of everything that ``fn`` reaches; ``used_values(fn)`` the globals, closure
+variables and module attributes that were read, with the values they had. Both are made from ``analyze(fn)``,
+which looks at one function alone and is kept on it, so that a key does not depend on the order in which
+functions were hashed, and recursion needs no special case: the key is a digest of the graph of functions,
+walked from ``fn`` in source order.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+import inspect
+import textwrap
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton.runtime.jit import ConstexprFunction as TritonConstexprFunction
+from triton.runtime.jit import JITCallable as TritonJITCallable
+
+from . import content
+
+# Modules whose contents belong to Triton or to Python: their versions are part of the store's key.
+_KNOWN_MODULES = frozenset({"triton.language", "triton.experimental.gluon.language", "copy", "math"})
+_LIBDEVICE = "triton.language.extra.libdevice"
+# Python builtins that a kernel may use.
+_BUILTINS = {
+    name: getattr(__import__("builtins"), name)
+    for name in ("float", "getattr", "int", "isinstance", "len", "list", "max", "min", "print", "range")
+}
+# Values that cannot change in place: the same object means the same value.
+_IMMUTABLE = (int, float, complex, str, bytes, bool, type(None), type, types.FunctionType)
+
+ABSENT = object()
+
+
+class CellScope:
+    """A closure variable, read as a dictionary of one name is, so that it can be watched as a global is."""
+
+    def __init__(self, name: str, cell: types.CellType) -> None:
+        self.name = name
+        self.cell = cell
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The variable's value now, or ``default`` when it has none."""
+        if name != self.name:
+            return default
+        try:
+            return self.cell.cell_contents
+        except ValueError:
+            return default
+
+
+@dataclass
+class ReadValue:
+    """A value as it was when a function first read it."""
+
+    name: str
+    scope: Any
+    value: Any
+    """A copy, so that a change in place is seen."""
+    seen: Any
+    """The object itself where it cannot change in place, else ``ABSENT``."""
+
+    def changed(self) -> bool:
+        """Whether the variable has another value now."""
+        now = self.scope.get(self.name, ABSENT)
+        return now is not self.seen and not same(self.value, now)
+
+
+@dataclass
+class Analysis:
+    """One function, looked at alone."""
+
+    source: str
+    text: str
+    """Everything about the function itself that its code depends on."""
+    functions: list[Any] = field(default_factory=list)
+    """The functions it names, in source order, each once."""
+    values: dict[tuple[str, int], ReadValue] = field(default_factory=dict)
+    """Variables it reads, by name and identity of the scope."""
+
+
+def same(old: Any, new: Any) -> bool:
+    """Whether two values are equal and compile to the same code."""
+    if new is ABSENT:
+        return False
+    return content.text(old) == content.text(new)
+
+
+def cache_key(fn: Any) -> str:
+    """The key of the code that ``fn`` compiles to, apart from its arguments: 64 hexadecimal digits.
+
+    Raises RuntimeError when a plain Python function is called in a kernel, or when two functions saw
+    different values of one variable.
+    """
+    digest = hashlib.sha256()
+    for function, analysis, numbers in _graph(fn):
+        digest.update(f"{analysis.text}\0{numbers}\0{getattr(function, 'noinline', None)}\0".encode())
+    return digest.hexdigest()
+
+
+def used_values(fn: Any) -> dict[tuple[str, int], ReadValue]:
+    """The variables that ``fn`` and the functions it reaches read, by name and identity of the scope.
+
+    Raises RuntimeError when two of these functions saw different values of one variable.
+    """
+    found: dict[tuple[str, int], ReadValue] = {}
+    for function, analysis, _ in _graph(fn):
+        for key, read in analysis.values.items():
+            other = found.setdefault(key, read)
+            if other is not read and not same(other.value, read.value):
+                raise RuntimeError(
+                    f"Global variable {read.name} has value {other.value} when compiling {_name(fn)}, but"
+                    f" inner kernel {function.__name__} has conflicting value {read.value} from when it was"
+                    " first compiled.  This is not allowed."
+                )
+    return found
+
+
+def raise_if_changed(reads: Iterable[ReadValue], what: str) -> None:
+    """Raise RuntimeError when one of ``reads`` has another value now; ``what`` names the kernel."""
+    for read in reads:
+        if read.changed():
+            now = read.scope.get(read.name, ABSENT)
+            shown = "no value (it was deleted)" if now is ABSENT else now
+            raise RuntimeError(
+                f"Global variable {read.name} has changed since we compiled this kernel, from {read.value} to"
+                f" {shown} ({what}); a kernel keeps the values it was compiled with, so pass {read.name} as"
+                " an argument, or make a new kernel after changing it"
+            )
+
+
+def _graph(root: Any) -> Iterator[tuple[Any, Analysis, list[int]]]:
+    """The functions that ``root`` reaches, itself first, with the numbers of those that each names.
+
+    Functions are numbered as they are met, callees in source order, so that the sequence depends on the
+    program alone.
+    """
+    numbers = {id(root): 0}
+    order = [root]
+    position = 0
+    while position < len(order):
+        function = order[position]
+        analysis = analyze(function)
+        for callee in analysis.functions:
+            if id(callee) not in numbers:
+                numbers[id(callee)] = len(order)
+                order.append(callee)
+        yield function, analysis, [numbers[id(callee)] for callee in analysis.functions]
+        position += 1
+
+
+def analyze(fn: Any) -> Analysis:
+    """The analysis of one function: made on first use, kept on it, made again when its source was changed.
+
+    Raises RuntimeError when it calls a plain Python function.
+    """
+    fn = getattr(fn, "__func__", fn)
+    known: Analysis | None = fn.__dict__.get("_analysis")
+    source = fn.src
+    if known is not None and known.source is source:
+        return known
+    made = _Reader(fn, source).read()
+    # Threads that come here together make equal analyses; all must use one, since each has copied the values.
+    return _publish(fn, known, made)
+
+
+def _publish(fn: Any, replaced: Analysis | None, made: Analysis) -> Analysis:
+    attributes = fn.__dict__
+    if replaced is not None and attributes.get("_analysis") is replaced:
+        attributes["_analysis"] = made
+        return made
+    kept: Analysis = attributes.setdefault("_analysis", made)
+    return kept if kept.source is made.source else made
+
+
+def _name(fn: Any) -> str:
+    return str(getattr(fn, "_fn_name", None) or getattr(fn, "__name__", fn))
+
+
+class _Reader(ast.NodeVisitor):
+    """Walks the source of one function and notes what it names.
+
+    A name that was assigned before, in source order, is a local variable; others are looked up in the
+    closure, then in the globals, as Python does.
+    """
+
+    def __init__(self, fn: Any, source: str) -> None:
+        self.fn = fn
+        self.function = fn.fn
+        self.globals = self.function.__globals__
+        self.cells = dict(
+            zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True)
+        )
+        self.local: set[str] = set()
+        # Depth of code that may be skipped: names assigned there may still be global afterwards.
+        self.maybe_local: set[str] = set()
+        self.in_annotation = False
+        self.in_default = False
+        self.analysis = Analysis(source, "")
+        self.known_functions: set[int] = set()
+        self.parts: list[str] = []
+        # What a stock function saw when it was hashed.
+        self.already_seen: dict[Any, Any] = {}
+        if not hasattr(type(fn), "_reads_own_values"):
+            self.already_seen = fn.__dict__.get("used_global_vals") or {}
+
+    def read(self) -> Analysis:
+        fn, analysis = self.fn, self.analysis
+        self.parts = [
+            f"{self.function.__module__}.{self.function.__qualname__}",
+            str(fn.starting_line_number),
+            analysis.source,
+        ]
+        self.visit(ast.parse(analysis.source))
+        self._read_defaults()
+        analysis.text = "\0".join(self.parts)
+        return analysis
+
+    # -- What was found --------------------------------------------------------------------------------------
+
+    def _read_defaults(self) -> None:
+        """Default values were fixed when the function was made, so they are part of it."""
+        for name, parameter in self.fn.signature.parameters.items():
+            default = parameter.default
+            if default is inspect.Parameter.empty:
+                continue
+            if isinstance(default, TritonJITCallable):
+                self._note_function(default)
+            else:
+                self.parts.append(f"{name}={content.text(default)}")
+
+    def _note_function(self, function: Any) -> None:
+        function = getattr(function, "__func__", function)
+        if id(function) not in self.known_functions:
+            self.known_functions.add(id(function))
+            self.analysis.functions.append(function)
+
+    def _note(self, value: Any, name: str | None = None, scope: Any = None, key: int = 0) -> None:
+        """Note a value that the source names: a function is followed, a constant is copied and watched."""
+        if value is None or isinstance(value, types.ModuleType) or self.in_default:
+            return
+        if getattr(value, "__triton_aggregate__", False):
+            self.parts.append(f"{content.text(value)} {_annotations_text(value)}")
+            for attribute in value.hash_attrs:
+                self._note(attribute)
+            return
+        if getattr(value, "__triton_builtin__", False) or getattr(value, "__module__", "") == _LIBDEVICE:
+            return
+        if isinstance(value, TritonJITCallable):
+            self._note_function(value)
+            return
+        if callable(value) and not isinstance(value, type) and value.__class__.__name__ != "constexpr":
+            if self.in_annotation:
+                return
+            raise RuntimeError(
+                f"Unsupported function referenced: {value} ({name or getattr(value, '__name__', '?')} in"
+                f" {_name(self.fn)}); a kernel calls only functions decorated with jit, functions of"
+                " triton.language, and constexpr_function for plain Python at compile time"
+            )
+        if name is not None and scope is not None:
+            self._note_value(name, scope, key, value)
+
+    def _note_value(self, name: str, scope: Any, key: int, value: Any) -> None:
+        seen = self.already_seen.get((name, key))
+        if seen is not None:
+            kept: Any = seen[0]
+        elif isinstance(value, _IMMUTABLE):
+            kept = value
+        else:
+            try:
+                kept = copy.deepcopy(value)
+            except Exception:
+                kept = value
+        immutable = isinstance(value, _IMMUTABLE) or _constant(value)
+        first = (name, key) not in self.analysis.values
+        self.analysis.values.setdefault(
+            (name, key), ReadValue(name, scope, kept, value if immutable and kept is value else ABSENT)
+        )
+        if immutable and kept is not value and seen is None:
+            self.analysis.values[(name, key)].seen = value
+        if first:
+            self.parts.append(f"{name}={content.text(kept)}")
+
+    def _lookup(self, name: str) -> tuple[Any, Any, int]:
+        """Value, scope and identity of the scope of a name that is not local."""
+        cell = self.cells.get(name)
+        if cell is not None:
+            scope = CellScope(name, cell)
+            return scope.get(name, ABSENT), scope, id(cell)
+        return self.globals.get(name, ABSENT), self.globals, id(self.globals)
+
+    # -- Expressions -----------------------------------------------------------------------------------------
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        if not isinstance(node.ctx, ast.Load) or node.id in self.local:
+            return None
+        value, scope, key = self._lookup(node.id)
+        if value is ABSENT or value is _BUILTINS.get(node.id, ABSENT):
+            return None
+        if node.id in self.maybe_local and not _usable(value):
+            return None
+        self._note(value, node.id, scope, key)
+        return value
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        owner = self.visit(node.value)
+        if owner is None or getattr(owner, "__name__", "") in _KNOWN_MODULES:
+            return None
+        value = getattr(owner, node.attr, None)
+        if isinstance(owner, types.ModuleType):
+            self._note(value, node.attr, vars(owner), id(vars(owner)))
+        else:
+            # Part of a value that was noted itself, or of a class.
+            self._note(value)
+            if isinstance(owner, type) and not callable(value):
+                self.parts.append(f"{content.type_name(owner)}.{node.attr}={content.text(value)}")
+        return value
+
+    def visit_ListComp(self, node: ast.ListComp) -> None:
+        outer = set(self.local)
+        for generator in node.generators:
+            self.visit(generator.iter)
+            self._assign(generator.target)
+            for condition in generator.ifs:
+                self.visit(condition)
+        self.visit(node.elt)
+        self.local = outer
+
+    visit_SetComp = visit_ListComp  # type: ignore[assignment]
+    visit_GeneratorExp = visit_ListComp  # type: ignore[assignment]
+
+    def visit_DictComp(self, node: ast.DictComp) -> None:
+        outer = set(self.local)
+        for generator in node.generators:
+            self.visit(generator.iter)
+            self._assign(generator.target)
+            for condition in generator.ifs:
+                self.visit(condition)
+        self.visit(node.key)
+        self.visit(node.value)
+        self.local = outer
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        outer = set(self.local)
+        self.local |= {argument.arg for argument in _all_arguments(node.args)}
+        self.visit(node.body)
+        self.local = outer
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.visit(node.value)
+        self._assign(node.target)
+
+    # -- Statements ------------------------------------------------------------------------------------------
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.in_default = True
+        for default in [*node.args.defaults, *node.args.kw_defaults]:
+            if default is not None:
+                self.visit(default)
+        self.in_default = False
+        self.in_annotation = True
+        arguments = _all_arguments(node.args)
+        for argument in arguments:
+            if argument.annotation is not None:
+                self.visit(argument.annotation)
+        if node.returns is not None:
+            self.visit(node.returns)
+        self.in_annotation = False
+        self.local |= {argument.arg for argument in arguments}
+        self._visit_all(node.body)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.visit(node.value)
+        for target in node.targets:
+            self._assign(target)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self.in_annotation = True
+        self.visit(node.annotation)
+        self.in_annotation = False
+        if node.value is not None:
+            self.visit(node.value)
+        self._assign(node.target)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name):
+            # Reads the variable too.
+            self.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
+        self.visit(node.value)
+        self._assign(node.target)
+
+    def visit_For(self, node: ast.For) -> None:
+        self.visit(node.iter)
+        before = set(self.local)
+        self._assign(node.target)
+        self._visit_all(node.body)
+        self._leave(before, self.local)
+        self._visit_all(node.orelse)
+
+    def visit_While(self, node: ast.While) -> None:
+        self.visit(node.test)
+        before = set(self.local)
+        self._visit_all(node.body)
+        self._leave(before, self.local)
+        self._visit_all(node.orelse)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        before = set(self.local)
+        self._visit_all(node.body)
+        after_body, self.local = self.local, set(before)
+        self._visit_all(node.orelse)
+        after_else = self.local
+        self.local = after_body & after_else
+        self.maybe_local |= (after_body | after_else) - self.local
+
+    def visit_With(self, node: ast.With) -> None:
+        for item in node.items:
+            self.visit(item.context_expr)
+            if item.optional_vars is not None:
+                self._assign(item.optional_vars)
+        self._visit_all(node.body)
+
+    def _visit_all(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            self.visit(statement)
+
+    def _leave(self, before: set[str], after: set[str]) -> None:
+        """Leave code that may not have run: what it assigned may be local."""
+        self.maybe_local |= after - before
+        self.local = before
+
+    def _assign(self, target: ast.expr) -> None:
+        for node in ast.walk(target):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                self.local.add(node.id)
+        if not isinstance(target, ast.Name):
+            # Subscripts and attributes read what they are of.
+            self.visit(target)
+
+
+def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
+    extra = [argument for argument in (arguments.vararg, arguments.kwarg) if argument is not None]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra]
+
+
+def _annotations_text(value: Any) -> str:
+    annotations = getattr(value, "__annotations__", {})
+    return content.text({name: _annotation_text(item) for name, item in annotations.items()})
+
+
+def _annotation_text(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else content.text(annotation)
+
+
+def _constant(value: Any) -> bool:
+    """Whether a constexpr holds something that cannot change in place."""
+    return value.__class__.__name__ == "constexpr" and isinstance(getattr(value, "value", ABSENT), _IMMUTABLE)
+
+
+def _usable(value: Any) -> bool:
+    """Whether a kernel may read this global: the compiler refuses other values."""
+    return value.__class__.__name__ in ("constexpr", "dtype") or isinstance(
+        value, (TritonJITCallable, types.ModuleType)
+    )
+
+
+def dedented(lines: list[str]) -> str:
+    """The source of a function as a text that begins at its margin."""
+    return textwrap.dedent("".join(lines))
+
+
+def is_constexpr_function(value: Any) -> bool:
+    """Whether ``value`` runs at compile time."""
+    return isinstance(value, TritonConstexprFunction)
