@@ -1,1 +1,16 @@
-"""Part of opgraft."""
+"""Launching compiled kernels from C.
+
+| name | what it is |
+| --- | --- |
+| `make_handle` | one compiled kernel as a callable: `handle(stream, *arguments, grid0, grid1, grid2)` |
+| `extension` | the C extension, built by the host compiler at its first use; None where that fails |
+
+Importing this package builds nothing and imports neither torch nor triton.
+"""
+
+from __future__ import annotations
+
+from .build import extension
+from .handles import Handle, Scratch, make_handle
+
+__all__ = ["Handle", "Scratch", "extension", "make_handle"]

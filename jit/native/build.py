@@ -1,0 +1,172 @@
+"""Building and loading the launch extension: compiled once by the host compiler, kept in Triton's cache.
+
+`extension()` returns the module, or None (after one warning) where it cannot be built; the Python path then
+serves.
+
+The compiled file is never loaded from the cache folder itself: its bytes are read, compared with the
+checksum that was stored beside them and loaded from memory, so that a folder mounted noexec works and a
+damaged file is rebuilt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import itertools
+import os
+import platform
+import sys
+import sysconfig
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_NAME = "opgraft_launch"
+_FILES = ("launch.h", "tensor.c", "scalar.c", "cuda.c", "cpu.c", "handle.c", "module.c")
+_FLAGS = ["-O2", "-fvisibility=hidden"]
+
+_lock = threading.Lock()
+_loads = itertools.count(1)
+_loaded: list[ModuleType | None] = []
+
+
+def extension() -> ModuleType | None:
+    """The extension, built when there is none yet. None, after one warning, when that is impossible."""
+    if _loaded:
+        return _loaded[0]
+    with _lock:
+        if not _loaded:
+            _loaded.append(_load_or_warn())
+    return _loaded[0]
+
+
+def source() -> str:
+    """The extension as one translation unit; errors of the compiler name the files of this folder."""
+    folder = Path(__file__).parent
+    parts = []
+    for name in _FILES:
+        text = (folder / name).read_text(encoding="utf-8").replace('#include "launch.h"\n', "\n")
+        parts.append(f'#line 1 "{name}"\n{text}')
+    return "".join(parts)
+
+
+def _load_or_warn() -> ModuleType | None:
+    try:
+        module = _load()
+    except Exception as error:
+        warnings.warn(
+            "opgraft's launch extension could not be built, kernels are launched by a slower Python path. It "
+            f"needs a C compiler (set CC, or install gcc or clang) and Python's headers. The cause: {error}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return None
+    _configure(module)
+    return module
+
+
+def _configure(module: Any) -> None:
+    from . import compat, errors
+
+    module.set_errors(errors.cuda_error, errors.guard_error)
+    module.configure(**compat.torch_access())
+
+
+def _key(text: str) -> str:
+    parts = [text, *_FLAGS, platform.machine(), platform.system(), sys.version, str(_suffix())]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _suffix() -> str:
+    return str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def _load() -> ModuleType:
+    from triton.runtime.cache import get_cache_manager
+
+    text = source()
+    manager = get_cache_manager(_key(text))
+    binary = _read(manager)
+    if binary is not None:
+        try:
+            return load_from_memory(_NAME, binary)
+        except ImportError as error:
+            warnings.warn(f"the cached launch extension does not load and is rebuilt: {error}", stacklevel=5)
+    binary = _compile(text)
+    module = load_from_memory(_NAME, binary)
+    try:
+        manager.put(binary, _NAME + _suffix(), binary=True)
+        manager.put(hashlib.sha256(binary).hexdigest(), f"{_NAME}.sha256", binary=False)
+    except OSError as error:
+        warnings.warn(f"the launch extension could not be cached: {error}", stacklevel=5)
+    return module
+
+
+def _read(manager: Any) -> bytes | None:
+    """The cached extension when it is whole and nobody else can have written it."""
+    path, checksum = manager.get_file(_NAME + _suffix()), manager.get_file(f"{_NAME}.sha256")
+    if path is None or checksum is None:
+        return None
+    from ..store.trust import why_untrusted
+
+    try:
+        reason = why_untrusted(path)
+        binary, expected = Path(path).read_bytes(), Path(checksum).read_text()
+    except OSError as error:
+        reason = str(error)
+    else:
+        if reason is None and hashlib.sha256(binary).hexdigest() != expected.strip():
+            reason = f"{path} has another checksum than the one recorded"
+        if reason is None:
+            return binary
+    warnings.warn(f"the cached launch extension is rebuilt: {reason}", stacklevel=6)
+    return None
+
+
+def _compile(text: str) -> bytes:
+    from triton.runtime.build import _build
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, f"{_NAME}.c")
+        Path(path).write_text(text, encoding="utf-8")
+        return Path(_build(_NAME, path, folder, [], [], ["dl", "pthread"], _FLAGS)).read_bytes()
+
+
+def load_from_memory(name: str, binary: bytes) -> ModuleType:
+    """Import the extension module `name` from the bytes of its shared library. Raises ImportError."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+        with os.fdopen(descriptor, "wb", closefd=True) as file:
+            file.write(binary)
+            file.flush()
+            return _import_file(name, _unique_path(descriptor))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, name + _suffix())
+        Path(path).write_bytes(binary)
+        return _import_file(name, path)
+
+
+def _unique_path(descriptor: int) -> str:
+    """A path of an open memory file that no library was loaded from before.
+
+    The loader takes two libraries of one path for the same one, whatever their inodes, and the number of a
+    closed descriptor is given out again. So the path goes up and down once for each load.
+    """
+    return f"/proc/self{'/../self' * next(_loads)}/fd/{descriptor}"
+
+
+def _import_file(name: str, path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path, loader=_loader(name, path))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _loader(name: str, path: str) -> Any:
+    from importlib.machinery import ExtensionFileLoader
+
+    return ExtensionFileLoader(name, path)
