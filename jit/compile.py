@@ -1,26 +1,49 @@
 """Compile a kernel for a target, or fetch it from the store.
 
-`compile(src, target, options)` is the entry point, with the signature of `triton.compile`.
+`compile(src, target, options)` is the entry point, with the signature of `triton.compile`;
+`on_compile(callback)` has every compile and every load from the store reported, with the reason why it was
+needed.
+
+Of many threads, and of many processes that share a cache folder, one compiles and the others get its result.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from triton import knobs
 from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.backends.compiler import GPUTarget
-from triton.runtime.cache import get_cache_key, get_cache_manager
 from triton.runtime.driver import driver
 
+from . import notes, store
 from .compiled import CompiledKernel
 from .drivers import backend_for
-from .pipeline import CompileTimer, file_stem, run_pipeline
+from .events import CompileEvent, Outcome, on_compile, report
+from .pipeline import Artefacts, CompileTimer, file_stem, run_pipeline
+from .single_flight import SingleFlight
 from .sources import open_source
+from .store.lock import process_lock
+from .store.record import Record, checksum, key_hash
+from .store_key import kernel_name, store_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+__all__ = ["CompileEvent", "CompiledKernel", "compile", "on_compile"]
+
+_flights: SingleFlight[_Built] = SingleFlight()
+
+
+class _Built:
+    """What a compile or a look-up gave: an entry, and the artefacts when they were compiled just now."""
+
+    def __init__(self, entry: store.Entry, artefacts: Artefacts | None) -> None:
+        self.entry = entry
+        self.artefacts = artefacts
 
 
 def compile(
@@ -32,8 +55,10 @@ def compile(
     """Compile `src` for `target`, or fetch the result of an earlier compile.
 
     `src`: an `ASTSource`, a `ModuleSource` or the path of an IR file. `target`: a `GPUTarget`; that of the
-    active driver when None. `options`: compile options (`num_warps`, ...) by name.
+    active driver when None. `options`: compile options (`num_warps`, ...) by name. Each call returns an
+    object of its own: a compiled kernel is loaded on one device.
     """
+    start = time.perf_counter()
     timer = CompileTimer()
     if target is None:
         target = driver.active.get_current_target()
@@ -43,35 +68,62 @@ def compile(
     src, context = open_source(src, backend)
     parsed = backend.parse_options({**(options or {}), **src.parse_options()})
     env_vars = get_cache_invalidating_env_vars() if _env_vars is None else _env_vars
-    key = get_cache_key(src, backend, parsed, env_vars=env_vars)
-    if knobs.runtime.add_stages_inspection_hook is not None:
-        key += knobs.runtime.add_stages_inspection_hook()[0]
-    hash = hashlib.sha256(key.encode()).hexdigest()
-    manager = get_cache_manager(hash)
-    listener = knobs.compilation.listener
+    key = store_key(src, target, backend, parsed, env_vars)
+    hash = key_hash(key)
     metadata_name = f"{file_stem(src.name)}.json"
-    group = manager.get_group(metadata_name) or {}
-    if metadata_name in group and not knobs.compilation.always_compile:
-        kernel = CompiledKernel(src, group, hash)
-        if listener is not None:
-            listener(
-                src=src,
-                metadata=kernel.metadata._asdict(),
-                metadata_group=group,
-                times=timer.end(),
-                cache_hit=True,
+    always = knobs.compilation.always_compile
+
+    def is_code(name: str) -> bool:
+        # Code for the processor that we run on; code for a GPU is data to this process.
+        return target.backend == "cpu" and name.endswith(f".{backend.binary_ext}")
+
+    def build() -> _Built:
+        entry = None if always else store.find(key, metadata_name, is_code=is_code, quiet=True)
+        if entry is not None:
+            return _Built(entry, None)
+        path = store.lock_path(hash)
+        with process_lock(path) if path else contextlib.nullcontext():
+            # Another process may have stored it while this one waited.
+            entry = None if always else store.find(key, metadata_name, is_code=is_code)
+            if entry is not None:
+                return _Built(entry, None)
+            found: dict[str, Any] = {}
+            artefacts = run_pipeline(
+                src,
+                context,
+                target,
+                backend,
+                parsed,
+                hash=hash,
+                env_vars=env_vars,
+                timer=timer,
+                on_stage=lambda stage, module, context: notes.collect(found, stage, module, context),
             )
-        return kernel
-    artefacts = run_pipeline(src, context, target, backend, parsed, hash=hash, env_vars=env_vars, timer=timer)
-    contents = artefacts.contents()
-    group = {name: manager.put(data, name) for name, data in contents.items()}
-    manager.put_group(metadata_name, group)
+            files = artefacts.contents()
+            record = Record(
+                key=json.loads(json.dumps(key)),
+                name=src.name,
+                metadata_name=metadata_name,
+                files={name: checksum(data) for name, data in files.items()},
+                notes=found,
+                created=time.time(),
+                times=timer.microseconds(),
+            )
+            return _Built(store.publish(record, files), artefacts)
+
+    built, own = _flights.run((hash, always), build)
+    entry = built.entry
+    compiled_here = own and built.artefacts is not None
+    kernel = CompiledKernel(src, entry.paths, hash, contents=entry.files, notes=entry.record.notes)
+    listener = knobs.compilation.listener
     if listener is not None:
         listener(
             src=src,
-            metadata=artefacts.metadata,
-            metadata_group=group,
+            metadata=built.artefacts.metadata if built.artefacts and own else kernel.metadata._asdict(),
+            metadata_group=entry.paths,
             times=timer.end(),
-            cache_hit=False,
+            cache_hit=not compiled_here,
         )
-    return CompiledKernel(src, group, hash, contents=contents)
+    outcome: Outcome = "compiled" if compiled_here else "stored" if own else "shared"
+    report(kernel_name(src), key, hash, target, outcome, time.perf_counter() - start)
+    return kernel

@@ -53,15 +53,16 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         hash: str,
         *,
         contents: dict[str, bytes] | None = None,
-        written: Any = None,
+        notes: dict[str, Any] | None = None,
     ) -> None:
         if contents is None:
             contents = {name: Path(path).read_bytes() for name, path in metadata_group.items()}
         metadata = json.loads(next(data for name, data in contents.items() if name.endswith(".json")))
         target = metadata["target"]
         metadata["target"] = GPUTarget(target["backend"], target["arch"], target["warp_size"])
-        fields: Any = namedtuple("KernelMetadata", sorted(metadata))
-        self.metadata = fields(**metadata)
+        make_fields: Any = namedtuple
+        fields = make_fields("KernelMetadata", sorted(metadata))
+        self.metadata: Any = fields(**metadata)
         self._target: GPUTarget = metadata["target"]
         backend = backend_for(self._target)
         self.packed_metadata = backend.pack_metadata(self.metadata)
@@ -79,7 +80,7 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         self.module: Any = None
         self.function: Any = None
         self._run: Any = None
-        self._written = written
+        self._notes = {} if notes is None else notes
         self._handle: Any = None
         self._load_lock = threading.RLock()
         # The process that loaded the module: a forked child must not unload it.

@@ -21,6 +21,8 @@ from triton.compiler.compiler import parse as parse_artefact
 from triton.runtime.cache import get_dump_manager, get_override_manager
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from triton.backends.compiler import BaseBackend, GPUTarget
 
 # What `TRITON_STORE_BINARY_ONLY` keeps.
@@ -53,6 +55,11 @@ class CompileTimer:
             lowering_stages=stages,
             store_results=0 if self._ir_end is None else int((now - last) * 1e6),
         )
+
+    def microseconds(self) -> dict[str, int]:
+        """Each phase so far: `ir` for the frontend, then the stages."""
+        times = self.end()
+        return {"ir": times.ir_initialization, **dict(times.lowering_stages)}
 
 
 @dataclasses.dataclass
@@ -93,8 +100,12 @@ def run_pipeline(
     hash: str,
     env_vars: dict[str, Any],
     timer: CompileTimer,
+    on_stage: Callable[[str, Any, Any], None] = lambda stage, module, context: None,
 ) -> Artefacts:
     """Compile `src` through every stage of `backend`.
+
+    `on_stage(stage, module, context)` is called with the result of each stage, before the next one changes
+    it.
 
     `context` is the MLIR context that an IR file was parsed in, or None. Errors of the frontend and of the
     stages pass through.
@@ -150,6 +161,7 @@ def run_pipeline(
             _relocate(lowered, files[file_name], file_name)
         module = lowered
         timer.stage_finished(stage)
+        on_stage(stage, module, context)
     return Artefacts(stem, files, metadata)
 
 
