@@ -126,7 +126,9 @@ class PythonHandle:
             address = value.data_ptr()
         else:
             raise errors.guard_error(self, index, value)
-        return _GUARD_FAILED if code == "A" and address % 16 else ctypes.c_uint64(address)
+        if not 0 <= address < 2**64 or (code == "A" and address % 16):
+            return _GUARD_FAILED
+        return ctypes.c_uint64(address)
 
 
 def _pack_float(code: str, number: float) -> Any:

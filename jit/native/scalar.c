@@ -84,12 +84,19 @@ static Packed pack_float(char code, PyObject *value, Slot *slot) {
   }
 }
 
+static inline Packed pack_pointer(PyObject *value, uint32_t divisor_mask, Slot *slot) {
+  if (UNLIKELY(read_pointer(value, &slot->u64) < 0)) {
+    if (!PyErr_ExceptionMatches(PyExc_OverflowError)) return PACK_ERROR;
+    PyErr_Clear();
+    return GUARD_FAILED; /* an int that is no address */
+  }
+  return UNLIKELY(slot->u64 & divisor_mask) ? GUARD_FAILED : PACKED;
+}
+
 static inline Packed pack(char code, PyObject *value, Slot *slot) {
   switch (code) {
-    case 'P': return read_pointer(value, &slot->u64) < 0 ? PACK_ERROR : PACKED;
-    case 'A':
-      if (UNLIKELY(read_pointer(value, &slot->u64) < 0)) return PACK_ERROR;
-      return slot->u64 & 15 ? GUARD_FAILED : PACKED;
+    case 'P': return pack_pointer(value, 0, slot);
+    case 'A': return pack_pointer(value, 15, slot);
     case 'x': return NOT_PASSED;
     case 'N': return value == Py_None ? NOT_PASSED : GUARD_FAILED;
     case '1': {

@@ -64,7 +64,7 @@ class _State(ctypes.Structure):
 class EchoKernel:
     """A kernel for `codes` that writes down what it was called with.
 
-    `received()` returns the raw bytes of each parameter, `grid` and `threads` what came with them, `calls` how
+    `received()` returns the raw bytes of each parameter, `grid` and `threads` what came with them, `calls`
     often. There are 64 of them, which take turns.
     """
 
