@@ -39,13 +39,9 @@ def kind_of(value: Any) -> str:
         return "t"
     if isinstance(value, (bool, torch.SymBool)):
         return "b"
-    if isinstance(value, (int, torch.SymInt)) and not hasattr(value, "name"):
-        return "i"  # an enum member has a name and is a literal
-    if isinstance(value, (float, torch.SymFloat)):
-        return "f"
-    if isinstance(value, numbers.Integral):
-        return "i"  # numpy's integers
-    if isinstance(value, numbers.Real):
+    if isinstance(value, (numbers.Integral, torch.SymInt)):
+        return "i"
+    if isinstance(value, (numbers.Real, torch.SymFloat)):
         return "f"
     return "c"
 

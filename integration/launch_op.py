@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import keyword
+import numbers
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -54,7 +55,15 @@ class LaunchCall(NamedTuple):
 def plan(kernel: Any, bound: Mapping[str, Any], options: Mapping[str, Any]) -> LaunchCall:
     """The launch op call for bound arguments (defaults applied) and launch options."""
     constexpr_names = [p.name for p in kernel.params if p.is_constexpr]
-    return plan_flat(kernel, flatten(bound, constexpr_names), options, describe)
+    flat = flatten(bound, constexpr_names)
+    return plan_flat(kernel, flat._replace(values=tuple(map(_number, flat.values))), options, describe)
+
+
+def _number(value: Any) -> Any:
+    """A number of a foreign class (numpy's, an enum's) as Python's own, which a schema takes."""
+    if type(value) in (bool, int, float) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def plan_flat(

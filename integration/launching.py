@@ -32,12 +32,17 @@ def intercept(
     """Take over a launch that is not plain, NotImplemented for one that the runtime should run."""
     if warmup:
         return NotImplemented
-    call = plan(kernel, bound, {name: value for name, value in options.items() if value})
+    call = plan(kernel, bound, _given(options))
     check_launch(kernel.fn.__name__, call.labels, call.values, call.written)
     if not compat.modes_active() and all(map(_is_plain, call.values)):
         return NotImplemented
     call(grid_of(grid, bound))
     return None
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without those that the runtime adds to every call and that say nothing."""
+    return {k: v for k, v in options.items() if v or k not in ("debug", "instrumentation_mode")}
 
 
 def grid_of(grid: Any, bound: Mapping[str, Any]) -> tuple[Any, ...]:

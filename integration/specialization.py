@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..jit.written import written_paths
 from .arguments import walk
 
 __all__ = ["Specialization"]
 
-_CODES = {"fp32": "f", "fp64": "d", "u1": "b", "i1": "b"}
+_CODES = {"fp16": "h", "bf16": "g", "fp32": "f", "fp64": "d", "u1": "o", "i1": "o"}
 
 
 class Specialization(NamedTuple):
@@ -85,8 +86,8 @@ class Specialization(NamedTuple):
 
     def written(self, kernel: Any, device: str) -> tuple[bool, ...]:
         """One flag for each leaf: whether the kernel writes through it."""
-        written = set(
-            kernel.written_arguments(self.signature(), self.constexprs(), self.attrs(), device, self.options())
+        written = written_paths(
+            kernel, self.signature(), self.constexprs(), self.attrs(), device, self.options()
         )
         flags: list[bool] = []
         tree = walk(self.kinds, self.names, lambda label, kind: (kind != "c", None))
