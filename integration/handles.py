@@ -67,11 +67,8 @@ def resolve(kernel: str, kinds: str, tokens: tuple[str, ...], constexprs: str, d
     """
     request = Request(kernel, kinds, tuple(tokens), constexprs, device)
     exact, *general = prepare(request).result()
-    specialization = request.specialization(references.kernel(kernel))
-    fallback = None
-    if general:
-        fallback = general[0].leaf_handle(specialization.general().codes)
-    handle: Callable[..., None] = exact.leaf_handle(specialization.codes, fallback)
+    fallback = general[0].handle(constants=False) if general else None
+    handle: Callable[..., None] = exact.handle(fallback, constants=False)
     return handle
 
 

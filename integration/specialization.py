@@ -19,9 +19,6 @@ from .arguments import walk
 
 __all__ = ["Specialization"]
 
-_CODES = {"fp16": "h", "bf16": "g", "fp32": "f", "fp64": "d", "u1": "o", "i1": "o"}
-
-
 class Specialization(NamedTuple):
     """One variant of a kernel."""
 
@@ -45,11 +42,6 @@ class Specialization(NamedTuple):
     def general(self) -> Specialization:
         """The variant that holds whatever the launch passes."""
         return self._replace(tokens=tuple(map(_general, self.tokens)))
-
-    @property
-    def codes(self) -> str:
-        """One code for each leaf, as :func:`opgraft.jit.native.make_handle` reads them."""
-        return "".join(map(_code, self.tokens))
 
     def signature(self) -> dict[str, Any]:
         """Parameter name to Triton type, ``"constexpr"`` for literals; tuples for tuples."""
@@ -125,15 +117,3 @@ def _general(token: str) -> str:
         return token
     return "i64" if token.startswith(("i32", "i64")) else _type(token)
 
-
-def _code(token: str) -> str:
-    kind, assumed, multiple = _type(token), token.endswith("?"), ":16" in token
-    if token == "1":
-        return "1"
-    if kind.startswith("*"):
-        return "A" if multiple and assumed else "P"
-    if kind == "i32":
-        return "I" if multiple and assumed else "i"
-    if kind == "i64":
-        return "L" if multiple and assumed else "l"
-    return _CODES[kind]

@@ -26,9 +26,14 @@ from triton.compiler.compiler import CompiledKernel as TritonCompiledKernel
 from triton.runtime.errors import OutOfResources
 
 from .drivers import backend_for, driver_for
+from .launch_codes import launch_codes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from triton.backends.driver import DriverBase
+
+    from .native import Handle
 
 # Blackwell's tensor memory, in columns.
 _MAX_TENSOR_MEMORY = 512
@@ -37,6 +42,16 @@ _MAX_TENSOR_MEMORY = 512
 def _raise_copy(error: BaseException, *args: object, **kwargs: object) -> NoReturn:
     """Raise a copy of `error`, so that the stored one collects no traceback and keeps no frame alive."""
     raise copy.deepcopy(error)
+
+
+class _LateCall:
+    """Call what a context variable (or a holder with `get`) holds at the time of the call."""
+
+    def __init__(self, holder: Any) -> None:
+        self._holder = holder
+
+    def __call__(self, *args: Any) -> Any:
+        return self._holder.get()(*args)
 
 
 class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
@@ -129,6 +144,59 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
             knobs.runtime.kernel_load_end_hook(module, function, *event)
         self.module, self.function, self._run = module, function, run
         self._module_pid = os.getpid()
+
+    def handle(self, fallback: Callable[..., Any] | None = None, *, constants: bool = True) -> Handle:
+        """This kernel as a callable in C, `handle(stream, *arguments, grid0, grid1, grid2)`.
+
+        The arguments are those of the signature, tuples flattened, constexprs and None included; without
+        `constants` those two are left out. A call whose arguments do not fit this specialization goes to
+        `fallback`. Launch hooks are not called. Raises TypeError for a kernel that takes tensor descriptors.
+        """
+        with self._load_lock:
+            if fallback is None and constants and self._handle is not None:
+                return self._handle
+            self._init_handles()
+            made = self._make_handle(fallback, constants)
+            if fallback is None and constants:
+                self._handle = made
+            return made
+
+    def _make_handle(self, fallback: Callable[..., Any] | None, constants: bool) -> Handle:
+        from triton.runtime import _allocation as allocation
+
+        from .native import make_handle
+
+        codes, names = launch_codes(self.src)
+        if not constants:
+            kept = [place for place, code in enumerate(codes) if code not in "xN"]
+            codes, names = "".join(codes[place] for place in kept), tuple(names[place] for place in kept)
+        data = self.metadata
+        driver: Any = self.driver
+
+        def scratch(kind: str, allocator: Any) -> tuple[int, int, Any] | None:
+            size = getattr(data, f"{kind}_scratch_size", 0)
+            if not size:
+                return None
+            # The allocator is asked for at each launch: it belongs to the context of the caller.
+            return size * data.num_ctas, getattr(data, f"{kind}_scratch_align", 1), _LateCall(allocator)
+
+        return make_handle(
+            "cpu" if self._target.backend == "cpu" else self._target.backend,
+            self.function,
+            codes,
+            name=self.name,
+            argument_names=names,
+            fallback=fallback,
+            owner=self,
+            threads=data.num_warps * self._target.warp_size,
+            shared=data.shared,
+            num_ctas=data.num_ctas,
+            cooperative=bool(getattr(data, "launch_cooperative_grid", False)),
+            dependent=bool(getattr(data, "launch_pdl", False)),
+            device=None if self._target.backend == "cpu" else driver.get_current_device(),
+            global_scratch=scratch("global", allocation._allocator),
+            profile_scratch=scratch("profile", allocation._profile_allocator),
+        )
 
     @property
     def run(self) -> Any:
