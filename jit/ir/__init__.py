@@ -23,6 +23,7 @@ from .types import (
     Type,
     element_type,
 )
+from .written import WrittenArguments, read_arguments, written_arguments
 
 __all__ = [
     "UNIT",
@@ -49,9 +50,12 @@ __all__ = [
     "Type",
     "Unit",
     "Value",
+    "WrittenArguments",
     "element_type",
     "generic_text",
     "parse",
     "print_module",
     "print_operation",
+    "read_arguments",
+    "written_arguments",
 ]

@@ -49,7 +49,12 @@ class Value:
         if self._name is not None:
             return self._name
         if isinstance(self.owner, Block):
-            return self._location.name if self._location is not None else None
+            if self._location is None:
+                return None
+            names = self._location.names
+            is_parameter = self.owner.parent is not None and self.owner.parent.is_function_body
+            # `n = parameter` names the parameter once more; its own name is the innermost
+            return names[-1] if names and is_parameter else self._location.name
         return _result_name(self.owner, self.index)
 
     @name.setter
@@ -347,6 +352,10 @@ class Region:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.parent: Operation | None = None
+
+    @property
+    def is_function_body(self) -> bool:
+        return self.parent is not None and self.parent.name == "tt.func"
 
     def append(self, block: Block) -> Block:
         if block.parent is not None:
