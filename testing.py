@@ -90,7 +90,11 @@ def capture(
         compiled = torch.compile(fn, backend=recorder, dynamic=dynamic, fullgraph=fullgraph)
         captured.result = compiled(*args, **kwargs)
         if backward:
-            outputs = [t for t in pytree.tree_leaves(captured.result) if isinstance(t, torch.Tensor) and t.requires_grad]
+            outputs = [
+                t
+                for t in pytree.tree_leaves(captured.result)
+                if isinstance(t, torch.Tensor) and t.requires_grad
+            ]
             sum(t.sum() for t in outputs).backward()  # type: ignore[union-attr]
     torch._dynamo.reset()
     captured.wrapper = [line for code in captured.code for line in _wrapper_lines(code)]

@@ -15,7 +15,11 @@ __all__ = ["opgraft"]
 
 
 def opgraft(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, **kwargs: Any
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    **kwargs: Any,
 ) -> Any:
     """Compile a graph that Dynamo captured; torch.compile calls this."""
     from torch._inductor import config

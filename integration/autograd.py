@@ -67,7 +67,9 @@ def _requires_grad(value: Any) -> bool:
     return any(isinstance(t, torch.Tensor) and t.requires_grad for t in pytree.tree_leaves(value))
 
 
-_LEADING = 5  # what stands before the op's own arguments in `apply`: keyset, below, spec, kwargs, keyword_only
+_LEADING = (
+    5  # what stands before the op's own arguments in `apply`: keyset, below, spec, kwargs, keyword_only
+)
 
 
 def _function(overload: Any, formula: Formula) -> Any:
@@ -102,16 +104,20 @@ def _function(overload: Any, formula: Formula) -> Any:
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
         return (*(None,) * _LEADING, *_spread(gradients, ctx.op_spec, name))
 
-    return type(f"{overload._schema.name.replace('::', '_')}_autograd", (base,), {
-        "forward": staticmethod(forward),
-        "backward": staticmethod(backward),
-    })
+    return type(
+        f"{overload._schema.name.replace('::', '_')}_autograd",
+        (base,),
+        {
+            "forward": staticmethod(forward),
+            "backward": staticmethod(backward),
+        },
+    )
 
 
 def _spread(gradients: tuple[Any, ...], spec: Any, name: str) -> list[Any]:
     """One gradient for each leaf of the arguments; None for a whole list stands for each of its items."""
     children = pytree.treespec_children(spec) if hasattr(pytree, "treespec_children") else spec.children_specs
-    if len(gradients) > len(children) or any(g is not None for g in gradients[len(children):]):
+    if len(gradients) > len(children) or any(g is not None for g in gradients[len(children) :]):
         raise RuntimeError(
             f"{name}: backward returned {len(gradients)} gradients for {len(children)} arguments; "
             "return one for each argument, None where there is none"

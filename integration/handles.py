@@ -53,14 +53,16 @@ def prepare(request: Request) -> Future[list[Any]]:
     global _executor
     with _lock:
         future = _compiled.get(request)
-        if future is None or future.done() and future.exception() is not None:
+        if future is None or (future.done() and future.exception() is not None):
             if _executor is None:
                 _executor = ThreadPoolExecutor(_WORKERS, thread_name_prefix="opgraft-compile")
             future = _compiled[request] = _executor.submit(_compile, request)
     return future
 
 
-def resolve(kernel: str, kinds: str, tokens: tuple[str, ...], constexprs: str, device: str) -> Callable[..., None]:
+def resolve(
+    kernel: str, kinds: str, tokens: tuple[str, ...], constexprs: str, device: str
+) -> Callable[..., None]:
     """The handle for a launch site.
 
     Raises LookupError when this process does not hold the kernel, and what compiling it raised.

@@ -155,7 +155,10 @@ class _Walk:
             found = scope[name]
             path = [name]
             for following in instructions[index + 1 :]:
-                if not isinstance(found, types.ModuleType) or following.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                if not isinstance(found, types.ModuleType) or following.opname not in (
+                    "LOAD_ATTR",
+                    "LOAD_METHOD",
+                ):
                     break
                 path.append(following.argval)
                 if not hasattr(found, following.argval):
@@ -168,7 +171,9 @@ class _Walk:
                 self.globals(constant, scope)
 
     def code(self, code: types.CodeType) -> None:
-        self.add("code", code.co_name, code.co_code.hex(), *code.co_names, *code.co_varnames, *code.co_freevars)
+        self.add(
+            "code", code.co_name, code.co_code.hex(), *code.co_names, *code.co_varnames, *code.co_freevars
+        )
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self.code(constant)

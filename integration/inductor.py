@@ -22,6 +22,7 @@ from .tokens import INT32, int_token, pointer_token
 
 __all__ = ["DirectLaunch", "register_launch"]
 
+
 def register_launch(overload: Any, units: str) -> None:
     """Give the launch op ``overload``, whose values have the kinds ``units``, its lowering."""
 
@@ -118,4 +119,3 @@ def _is_aligned(value: ir.IRNode) -> bool:
     offset = sympy.sympify(layout.offset) * layout.dtype.itemsize
     name = value.get_name()
     return _is_multiple(offset, 16) and name not in V.graph.unaligned_buffers
-

@@ -128,7 +128,13 @@ def _kind(value: Any) -> str:
         return "t"
     if isinstance(value, SymNodeVariable):
         symbolic = value.sym_num
-        return "b" if isinstance(symbolic, torch.SymBool) else "f" if isinstance(symbolic, torch.SymFloat) else "i"
+        return (
+            "b"
+            if isinstance(symbolic, torch.SymBool)
+            else "f"
+            if isinstance(symbolic, torch.SymFloat)
+            else "i"
+        )
     if value.is_python_constant():
         constant = value.as_python_constant()
         if isinstance(constant, bool):
@@ -170,7 +176,9 @@ def _sizes(tx: Any, grid: Any, bound: Mapping[str, Any]) -> list[Any]:
     """The grid's sizes as variables, from a list or a function of the bound arguments."""
     grid = grid.realize()
     if not isinstance(grid, BaseListVariable) and not isinstance(grid, (ConstantVariable, SymNodeVariable)):
-        meta = ConstDictVariable({ConstantVariable.create(name): value for name, value in bound.items()}, dict)
+        meta = ConstDictVariable(
+            {ConstantVariable.create(name): value for name, value in bound.items()}, dict
+        )
         grid = grid.call_function(tx, [meta], {}).realize()
     sizes = list(grid.items) if isinstance(grid, BaseListVariable) else [grid]
     if not 1 <= len(sizes) <= 3:

@@ -136,7 +136,9 @@ def _define(name: str, kinds: str, labels: Sequence[str]) -> Any:
     implementation = functools.partial(_launch, kinds)
     for key in ("CPU", "CUDA"):
         _library.impl(qualified, implementation, key)
-    _library.impl(qualified, functools.partial(_below_autograd, name, overload_name), "Autograd", with_keyset=True)
+    _library.impl(
+        qualified, functools.partial(_below_autograd, name, overload_name), "Autograd", with_keyset=True
+    )
     _library.impl(qualified, functools.partial(_refuse_vmap, name), "FuncTorchBatched")
     torch.library.register_fake(f"{NAMESPACE}::{qualified}", _fake, lib=_library)
     overload = getattr(getattr(torch.ops.opgraft, name), overload_name)

@@ -63,5 +63,3 @@ def _is_plain(value: Any) -> bool:
         and not torch._C._functorch.is_functorch_wrapped_tensor(value)
         and value.device.type != "meta"
     )
-
-

@@ -50,7 +50,7 @@ def decode(text: str) -> dict[str, Any]:
 
 
 def _literal(value: Any) -> str:
-    if value is None or isinstance(value, (bool, str)) and not isinstance(value, enum.Enum):
+    if value is None or (isinstance(value, (bool, str)) and not isinstance(value, enum.Enum)):
         return repr(value)
     if isinstance(value, enum.Enum):
         kind = type(value)

@@ -19,6 +19,7 @@ from .arguments import walk
 
 __all__ = ["Specialization"]
 
+
 class Specialization(NamedTuple):
     """One variant of a kernel."""
 
@@ -46,7 +47,9 @@ class Specialization(NamedTuple):
     def signature(self) -> dict[str, Any]:
         """Parameter name to Triton type, ``"constexpr"`` for literals; tuples for tuples."""
         types = iter(self.tokens)
-        return walk(self.kinds, self.names, lambda label, kind: "constexpr" if kind == "c" else _type(next(types)))
+        return walk(
+            self.kinds, self.names, lambda label, kind: "constexpr" if kind == "c" else _type(next(types))
+        )
 
     def constexprs(self) -> dict[tuple[int, ...], Any]:
         """Path to value for each constexpr."""
@@ -116,4 +119,3 @@ def _general(token: str) -> str:
     if not token.endswith("?"):
         return token
     return "i64" if token.startswith(("i32", "i64")) else _type(token)
-

@@ -23,7 +23,7 @@ def written_leaves(
 ) -> tuple[bool, ...]:
     """One flag for each leaf: whether the kernel writes through it (False for what is no tensor)."""
     names = [p.name for p in kernel.params]
-    constexprs = encode({k: v for k, v in literals.items()})
+    constexprs = encode(dict(literals))
     key = (kernel.cache_key, kinds, constexprs, types, device)
     flags = _known.get(key)
     if flags is None:

@@ -1,4 +1,4 @@
-"""`opgraft.custom_op`: a body becomes an op, in eager, under fake tensors, compiled, differentiated and exported."""
+"""`opgraft.custom_op`: a body becomes an op: eager, on fake tensors, compiled, differentiated, exported."""
 
 import pytest
 import torch
@@ -118,7 +118,9 @@ def test_func_transforms_agree_with_torch(transform, compiled):
         return y + 1.5 * (3 * a).sin()
 
     expected = transform(reference, x)
-    run = (lambda f, x: torch.compile(lambda x: transform(f, x), fullgraph=True)(x)) if compiled else transform
+    run = (
+        (lambda f, x: torch.compile(lambda x: transform(f, x), fullgraph=True)(x)) if compiled else transform
+    )
     torch._dynamo.reset()
     torch.testing.assert_close(run(ours, x), expected)
 
@@ -127,7 +129,9 @@ def test_func_transforms_agree_with_torch(transform, compiled):
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_agrees_with_eager(backend, dynamic):
     torch._dynamo.reset()
-    compiled = torch.compile(lambda a, b: scale_add(a.relu(), b).sin(), backend=backend, dynamic=dynamic, fullgraph=True)
+    compiled = torch.compile(
+        lambda a, b: scale_add(a.relu(), b).sin(), backend=backend, dynamic=dynamic, fullgraph=True
+    )
     for n in (300, 77):
         x, y = pair(n)
         torch.testing.assert_close(compiled(x, y), (x.relu() + 2 * y).sin())
@@ -269,7 +273,11 @@ def test_without_a_derivative_backward_says_what_to_call():
 def test_lists_optionals_keywords_and_several_outputs():
     @opgraft.custom_op("ogtest::many")
     def many(
-        xs: list[torch.Tensor], bias: torch.Tensor | None, *, scale: float = 1.0, dtype: torch.dtype | None = None
+        xs: list[torch.Tensor],
+        bias: torch.Tensor | None,
+        *,
+        scale: float = 1.0,
+        dtype: torch.dtype | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         first = torch.empty_like(xs[0])
         n = first.numel()

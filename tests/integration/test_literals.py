@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from opgraft.integration.literals import decode, encode
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
-values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple) | st.lists(inner, max_size=3))
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3).map(tuple) | st.lists(inner, max_size=3)
+)
 
 
 class Shade(enum.Enum):
@@ -36,7 +38,8 @@ def test_plain_values_are_read_back(arguments):
 
 
 @pytest.mark.parametrize(
-    "value", [torch.float16, torch.bfloat16, tl.float32, tl.float8e5, Shade.DARK, Size.SMALL, Tile(4, 8), {"a": (1,)}]
+    "value",
+    [torch.float16, torch.bfloat16, tl.float32, tl.float8e5, Shade.DARK, Size.SMALL, Tile(4, 8), {"a": (1,)}],
 )
 def test_values_of_known_kinds_are_read_back(value):
     (read,) = decode(encode({"X": value})).values()
