@@ -11,28 +11,40 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .async_compile import AsyncCompileMode as AsyncCompileMode
+    from .async_compile import FutureKernel as FutureKernel
     from .callable import JITCallable as JITCallable
+    from .compiled import CompiledKernel as CompiledKernel
     from .constexpr_function import ConstexprFunction as ConstexprFunction
     from .constexpr_function import constexpr_function as constexpr_function
     from .decorator import jit as jit
+    from .events import CompileEvent as CompileEvent
+    from .events import on_compile as on_compile
     from .function import JITFunction as JITFunction
     from .launch import KernelInterface as KernelInterface
     from .launch import Launch as Launch
     from .params import KernelParam as KernelParam
     from .tensor_wrapper import TensorWrapper as TensorWrapper
     from .tensor_wrapper import reinterpret as reinterpret
+    from .warmup import MockTensor as MockTensor
 
 # Public name -> the module that defines it.
 _HOMES = {
+    "AsyncCompileMode": "async_compile",
+    "CompileEvent": "events",
+    "CompiledKernel": "compiled",
     "ConstexprFunction": "constexpr_function",
+    "FutureKernel": "async_compile",
     "JITCallable": "callable",
     "JITFunction": "function",
     "KernelInterface": "launch",
     "KernelParam": "params",
     "Launch": "launch",
+    "MockTensor": "warmup",
     "TensorWrapper": "tensor_wrapper",
     "constexpr_function": "constexpr_function",
     "jit": "decorator",
+    "on_compile": "events",
     "reinterpret": "tensor_wrapper",
 }
 

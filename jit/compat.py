@@ -11,6 +11,15 @@ from typing import Any
 import triton.runtime.jit as triton_jit
 from triton import knobs
 from triton.backends.compiler import BaseBackend
+from triton.runtime import _allocation
+
+# Its classes are public as `triton.AsyncCompileMode` and `triton.FutureKernel`, the context variable is not: the mode
+# that is active for Triton's kernels is active for ours.
+from triton.runtime._async_compile import AsyncCompileMode as TritonAsyncCompileMode
+from triton.runtime._async_compile import FutureKernel as TritonFutureKernel
+from triton.runtime._async_compile import active_mode as active_async_mode
+
+__all__ = ["TritonAsyncCompileMode", "TritonFutureKernel", "active_async_mode"]
 
 
 def function_registry() -> dict[str, Any] | None:
@@ -71,3 +80,11 @@ def is_wrapped_tensor(torch: Any, tensor: Any) -> bool:
         return True
     functional = getattr(torch, "_is_functional_tensor", None)
     return functional is not None and bool(functional(tensor))
+
+
+def scratch_allocators() -> dict[str, Any]:
+    """What allocates scratch memory for a launch: objects with ``get() -> allocate(bytes, alignment, stream)``.
+
+    ``"global"`` is what `triton.set_allocator` set, ``"profile"`` what a profiler set.
+    """
+    return {"global": _allocation._allocator, "profile": _allocation._profile_allocator}

@@ -114,7 +114,7 @@ def compile(
     built, own = _flights.run((hash, always), build)
     entry = built.entry
     compiled_here = own and built.artefacts is not None
-    kernel = CompiledKernel(src, entry.paths, hash, contents=entry.files, notes=entry.record.notes)
+    kernel = CompiledKernel(src, entry.paths, hash, contents=entry.files, facts=entry.record.notes)
     listener = knobs.compilation.listener
     if listener is not None:
         listener(

@@ -25,6 +25,7 @@ from triton.compiler.compiler import AsmDict, ASTSource, LazyDict
 from triton.compiler.compiler import CompiledKernel as TritonCompiledKernel
 from triton.runtime.errors import OutOfResources
 
+from . import compat, notes
 from .drivers import backend_for, driver_for
 from .launch_codes import launch_codes
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from triton.backends.driver import DriverBase
 
+    from .ir import WrittenArguments
     from .native import Handle
 
 # Blackwell's tensor memory, in columns.
@@ -68,7 +70,7 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         hash: str,
         *,
         contents: dict[str, bytes] | None = None,
-        notes: dict[str, Any] | None = None,
+        facts: dict[str, Any] | None = None,
     ) -> None:
         if contents is None:
             contents = {name: Path(path).read_bytes() for name, path in metadata_group.items()}
@@ -95,7 +97,7 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         self.module: Any = None
         self.function: Any = None
         self._run: Any = None
-        self._notes = {} if notes is None else notes
+        self._facts = {} if facts is None else facts
         self._handle: Any = None
         self._load_lock = threading.RLock()
         # The process that loaded the module: a forked child must not unload it.
@@ -145,6 +147,52 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         self.module, self.function, self._run = module, function, run
         self._module_pid = os.getpid()
 
+    @property
+    def written(self) -> WrittenArguments:
+        """Which arguments of the compiled function are written and read, by index.
+
+        The function's arguments are those of the signature without constexprs, tuples flattened. Found when
+        the kernel was compiled and stored with it.
+        """
+        with self._load_lock:
+            if "written" not in self._facts:
+                self._facts = {**self._facts, **self._analyse()}
+        found = notes.written(self._facts, self._pointers())
+        assert found is not None
+        return found
+
+    def _analyse(self) -> dict[str, Any]:
+        """Facts from the IR among the stages, for a kernel that was stored without them."""
+        stage = next((stage for stage in notes.STAGES if stage in self.asm), None)
+        if stage is None:
+            raise ValueError(
+                f"{self.name}: what it writes is not known, since it was stored without its IR"
+                " (TRITON_STORE_BINARY_ONLY); compile it again without"
+            )
+        from .sources import parse_module
+
+        facts: dict[str, Any] = {}
+        module, context = parse_module(self.asm[stage], stage, backend_for(self._target))
+        notes.collect(facts, stage, module, context)
+        return facts
+
+    def _pointers(self) -> tuple[int, ...]:
+        """Indices of the compiled function's arguments that are pointers or descriptors."""
+        kinds: list[str] = []
+
+        def flatten(kind: Any) -> None:
+            if isinstance(kind, (tuple, list)):
+                for inner in kind:
+                    flatten(inner)
+            elif kind != "constexpr":
+                kinds.append(str(kind))
+
+        for kind in self.src.signature.values():
+            flatten(kind)
+        return tuple(
+            index for index, kind in enumerate(kinds) if kind.startswith(("*", "tensordesc", "!tt.ptr"))
+        )
+
     def handle(self, fallback: Callable[..., Any] | None = None, *, constants: bool = True) -> Handle:
         """This kernel as a callable in C, `handle(stream, *arguments, grid0, grid1, grid2)`.
 
@@ -154,7 +202,8 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         """
         with self._load_lock:
             if fallback is None and constants and self._handle is not None:
-                return self._handle
+                kept: Handle = self._handle
+                return kept
             self._init_handles()
             made = self._make_handle(fallback, constants)
             if fallback is None and constants:
@@ -162,8 +211,6 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
             return made
 
     def _make_handle(self, fallback: Callable[..., Any] | None, constants: bool) -> Handle:
-        from triton.runtime import _allocation as allocation
-
         from .native import make_handle
 
         codes, names = launch_codes(self.src)
@@ -173,14 +220,18 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         data = self.metadata
         driver: Any = self.driver
 
-        def scratch(kind: str, allocator: Any) -> tuple[int, int, Any] | None:
+        def scratch(kind: str) -> tuple[int, int, Any] | None:
             size = getattr(data, f"{kind}_scratch_size", 0)
             if not size:
                 return None
             # The allocator is asked for at each launch: it belongs to the context of the caller.
-            return size * data.num_ctas, getattr(data, f"{kind}_scratch_align", 1), _LateCall(allocator)
+            return (
+                size * data.num_ctas,
+                getattr(data, f"{kind}_scratch_align", 1),
+                _LateCall(compat.scratch_allocators()[kind]),
+            )
 
-        return make_handle(
+        handle: Handle = make_handle(
             "cpu" if self._target.backend == "cpu" else self._target.backend,
             self.function,
             codes,
@@ -194,9 +245,10 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
             cooperative=bool(getattr(data, "launch_cooperative_grid", False)),
             dependent=bool(getattr(data, "launch_pdl", False)),
             device=None if self._target.backend == "cpu" else driver.get_current_device(),
-            global_scratch=scratch("global", allocation._allocator),
-            profile_scratch=scratch("profile", allocation._profile_allocator),
+            global_scratch=scratch("global"),
+            profile_scratch=scratch("profile"),
         )
+        return handle
 
     @property
     def run(self) -> Any:

@@ -16,7 +16,6 @@ from triton import knobs
 from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import ASTSource as TritonASTSource
-from triton.runtime.cache import get_cache_key
 from triton.runtime.jit import JITFunction as TritonJITFunction
 
 from . import compat, device, grid, hooks, interception, keys, registry
@@ -31,6 +30,7 @@ from .hooks import Variant
 from .launch import KernelInterface
 from .params import parameters
 from .paths import constants_and_attributes
+from .store_key import store_hash
 
 # Keywords that Triton once took and that would be silently ignored.
 _REMOVED = {
@@ -344,8 +344,11 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
                 if kernels.get(key) is future:
                     del kernels[key]
 
-            name = get_cache_key(source, backend, options, env_vars)
-            kernel = kernels[key] = submit_compile(self._fn_name, name, build, finish, forget)
+            def identity() -> str:
+                return store_hash(source, target, backend, options, env_vars)
+
+            kernel = submit_compile(self._fn_name, identity, build, finish, forget)
+            kernels.setdefault(key, kernel)
             with self._hash_lock:
                 self._compile_locks.pop((target, key), None)
             return kernel
@@ -417,7 +420,7 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         return registry.find, (registry.qualified_name(self),)
 
     def __repr__(self) -> str:
-        return f"JITFunction({self.module}:{self.fn.__qualname__})"
+        return f"JITFunction({self._shown_name()})"
 
 
 def _entries(listed: Iterable[int | str] | None) -> list[int | str]:

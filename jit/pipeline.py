@@ -140,6 +140,8 @@ def run_pipeline(
         module.create_location_snapshot(src.path)
         print(f"Creating new locations for {src.path}")
     timer.finished_ir_initialization()
+    if from_ir:
+        on_stage(src.ext, module, context)
     # Keyed by the source alone, so that they stay put when the compiler changes.
     overrides = get_override_manager(src.hash()) if knobs.compilation.override else None
     dumps = get_dump_manager(src.hash()) if knobs.compilation.dump_ir else None

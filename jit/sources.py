@@ -59,18 +59,30 @@ class ModuleSource:
     def make_ir(
         self, target: GPUTarget, options: Any, codegen_fns: Any, module_map: Any, context: Any
     ) -> Any:
-        # Triton parses IR from files only.
-        with tempfile.NamedTemporaryFile("w", suffix=f".{self.ext}", delete=False) as file:
-            file.write(self.text)
-        try:
-            module = ir.parse_mlir_module(file.name, context)
-        finally:
-            os.unlink(file.name)
-        module.context = context
-        return module
+        return _parse_text(self.text, self.ext, context)
 
     def parse_options(self) -> dict[str, Any]:
         return {}
+
+
+def _parse_text(text: str, ext: str, context: Any) -> Any:
+    """A Triton module from text: Triton itself parses files only."""
+    with tempfile.NamedTemporaryFile("w", suffix=f".{ext}", delete=False) as file:
+        file.write(text)
+    try:
+        module = ir.parse_mlir_module(file.name, context)
+    finally:
+        os.unlink(file.name)
+    module.context = context
+    return module
+
+
+def parse_module(text: str, ext: str, backend: BaseBackend) -> tuple[Any, Any]:
+    """The Triton module for IR text of the stage `ext`, and a new context that it lives in."""
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    return _parse_text(text, ext, context), context
 
 
 def open_source(src: Any, backend: BaseBackend) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from . import compat, content
 from .preload import qualified_name
 from .store.digests import file_digest
 from .store.place import DIGESTS, cache_folder
+from .store.record import key_hash
 from .toolchain import toolchain_identity
 
 if TYPE_CHECKING:
@@ -50,6 +51,13 @@ def store_key(
     if overrides:
         key["overrides"] = overrides
     return key
+
+
+def store_hash(
+    src: Any, target: GPUTarget, backend: BaseBackend, options: Any, env_vars: dict[str, Any]
+) -> str:
+    """The hash of `store_key`: equal for compiles with the same result."""
+    return key_hash(store_key(src, target, backend, options, env_vars))
 
 
 def kernel_name(src: Any) -> str:
