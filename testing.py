@@ -91,9 +91,7 @@ def capture(
         captured.result = compiled(*args, **kwargs)
         if backward:
             outputs = [
-                t
-                for t in pytree.tree_leaves(captured.result)
-                if isinstance(t, torch.Tensor) and t.requires_grad
+                t for t in pytree.tree_leaves(captured.result) if isinstance(t, torch.Tensor) and t.requires_grad
             ]
             sum(t.sum() for t in outputs).backward()  # type: ignore[union-attr]
     torch._dynamo.reset()

@@ -43,9 +43,7 @@ def launches(graph: torch.fx.Graph) -> Iterator[LaunchNode]:
             continue
         if _is_launch(node.target):
             names = [a.name for a in node.target._schema.arguments]
-            yield LaunchNode(
-                node, node.target, _values({**dict(zip(names, node.args, strict=False)), **node.kwargs})
-            )
+            yield LaunchNode(node, node.target, _values({**dict(zip(names, node.args, strict=False)), **node.kwargs}))
         elif node.target in (auto_functionalized, auto_functionalized_v2) and _is_launch(node.args[0]):
             overload = node.args[0]
             yield LaunchNode(node, overload, _values(_with_bases(overload, dict(node.kwargs))))

@@ -42,7 +42,7 @@ def request_of(launch: LaunchNode) -> handles.Request | None:
         return None
     device = next((_device(v) for v in values if isinstance(v, torch.Tensor)), "cpu")
     return handles.Request(
-        kernel=launch.arguments["kernel"],
+        kernel=launch.arguments["kernel_id"],
         kinds=launch.kinds,
         tokens=tuple(_token(value, device) for value in values),
         constexprs=launch.arguments["constexprs"],

@@ -93,9 +93,7 @@ def mark_written(kinds: str, written: Sequence[bool]) -> str:
     return "".join("w" if k not in "cLJ" and next(flags) and k == "t" else k for k in kinds)
 
 
-def unflatten(
-    kinds: str, names: Sequence[str], values: Sequence[Any], literals: Mapping[str, Any]
-) -> dict[str, Any]:
+def unflatten(kinds: str, names: Sequence[str], values: Sequence[Any], literals: Mapping[str, Any]) -> dict[str, Any]:
     """Put the arguments of a launch together again: parameter name to value.
 
     ``values`` are the leaves in order, ``literals`` what :func:`flatten` took out (it may hold

@@ -67,9 +67,7 @@ def _requires_grad(value: Any) -> bool:
     return any(isinstance(t, torch.Tensor) and t.requires_grad for t in pytree.tree_leaves(value))
 
 
-_LEADING = (
-    5  # what stands before the op's own arguments in `apply`: keyset, below, spec, kwargs, keyword_only
-)
+_LEADING = 5  # what stands before the op's own arguments in `apply`: keyset, below, spec, kwargs, keyword_only
 
 
 def _function(overload: Any, formula: Formula) -> Any:

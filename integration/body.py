@@ -59,9 +59,7 @@ def check_launch(kernel: str, labels: Sequence[str], values: Sequence[Any], writ
     if broken:
         wanted = sorted(running.declared | set(broken))
         promise = ", ".join(f'"{name}"' for name in wanted) + ("," if len(wanted) == 1 else "")
-        what = ", ".join(
-            f"its argument {name!r} (as {label!r} of the kernel)" for name, label in broken.items()
-        )
+        what = ", ".join(f"its argument {name!r} (as {label!r} of the kernel)" for name, label in broken.items())
         raise RuntimeError(
             f"{running.op}: the launch of {kernel} writes {what}, which the op does not declare. "
             f"Declare it with mutates_args=({promise}), or write to a tensor that the body allocates."

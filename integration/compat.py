@@ -118,9 +118,7 @@ def triton_type_name(name: str) -> str:
     try:
         return str(type_canonicalisation_dict[name])
     except KeyError:
-        raise TypeError(
-            f"no Triton type for torch.{name}; pass a tensor of another dtype or a view of one"
-        ) from None
+        raise TypeError(f"no Triton type for torch.{name}; pass a tensor of another dtype or a view of one") from None
 
 
 def functional_mode() -> type:

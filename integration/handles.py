@@ -60,9 +60,7 @@ def prepare(request: Request) -> Future[list[Any]]:
     return future
 
 
-def resolve(
-    kernel: str, kinds: str, tokens: tuple[str, ...], constexprs: str, device: str
-) -> Callable[..., None]:
+def resolve(kernel: str, kinds: str, tokens: tuple[str, ...], constexprs: str, device: str) -> Callable[..., None]:
     """The handle for a launch site.
 
     Raises LookupError when this process does not hold the kernel, and what compiling it raised.

@@ -171,9 +171,7 @@ class _Walk:
                 self.globals(constant, scope)
 
     def code(self, code: types.CodeType) -> None:
-        self.add(
-            "code", code.co_name, code.co_code.hex(), *code.co_names, *code.co_varnames, *code.co_freevars
-        )
+        self.add("code", code.co_name, code.co_code.hex(), *code.co_names, *code.co_varnames, *code.co_freevars)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self.code(constant)

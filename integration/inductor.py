@@ -27,8 +27,8 @@ def register_launch(overload: Any, units: str) -> None:
     """Give the launch op ``overload``, whose values have the kinds ``units``, its lowering."""
 
     @register_lowering(overload, type_promotion_kind=None)
-    def lower(*values: Any, grid: Any, constexprs: str, kernel: str) -> tuple[()]:
-        DirectLaunch.create(overload, *values, grid=list(grid), constexprs=constexprs, kernel=kernel)
+    def lower(*values: Any, grid: Any, **literals: str) -> tuple[()]:
+        DirectLaunch.create(overload, *values, grid=list(grid), **literals)
         return ()
 
 
@@ -46,7 +46,7 @@ class DirectLaunch(ir.FallbackKernel):  # type: ignore[misc]
         kinds = "" if kinds == "v" else kinds
         device = self._device()
         request = handles.Request(
-            kernel=launch["kernel"],
+            kernel=launch["kernel_id"],
             kinds=kinds,
             tokens=tuple(_token(value, device) for value in values),
             constexprs=launch["constexprs"],

@@ -77,7 +77,7 @@ class KernelVariable(TritonKernelVariable):  # type: ignore[misc]
         launch = {
             "grid": ListVariable(_sizes(tx, grid, bound)),
             "constexprs": ConstantVariable.create(call.constexprs),
-            "kernel": ConstantVariable.create(call.kernel),
+            "kernel_id": ConstantVariable.create(call.kernel_id),
         }
         VariableTracker.build(tx, call.overload).call_function(tx, list(call.values), launch)
         return ConstantVariable.create(None)
@@ -128,13 +128,7 @@ def _kind(value: Any) -> str:
         return "t"
     if isinstance(value, SymNodeVariable):
         symbolic = value.sym_num
-        return (
-            "b"
-            if isinstance(symbolic, torch.SymBool)
-            else "f"
-            if isinstance(symbolic, torch.SymFloat)
-            else "i"
-        )
+        return "b" if isinstance(symbolic, torch.SymBool) else "f" if isinstance(symbolic, torch.SymFloat) else "i"
     if value.is_python_constant():
         constant = value.as_python_constant()
         if isinstance(constant, bool):
@@ -176,9 +170,7 @@ def _sizes(tx: Any, grid: Any, bound: Mapping[str, Any]) -> list[Any]:
     """The grid's sizes as variables, from a list or a function of the bound arguments."""
     grid = grid.realize()
     if not isinstance(grid, BaseListVariable) and not isinstance(grid, (ConstantVariable, SymNodeVariable)):
-        meta = ConstDictVariable(
-            {ConstantVariable.create(name): value for name, value in bound.items()}, dict
-        )
+        meta = ConstDictVariable({ConstantVariable.create(name): value for name, value in bound.items()}, dict)
         grid = grid.call_function(tx, [meta], {}).realize()
     sizes = list(grid.items) if isinstance(grid, BaseListVariable) else [grid]
     if not 1 <= len(sizes) <= 3:

@@ -1,9 +1,9 @@
 """The launch of a kernel as a torch op: what stands in graphs, mutable, with marks from the IR.
 
 ``opgraft::<kernel name>.<kinds>(Tensor x, ..., Tensor(a!) out, SymInt n, ..., *, SymInt[] grid,
-str constexprs, str kernel) -> ()``. One overload for each combination of argument kinds
+str constexprs, str kernel_id) -> ()``. One overload for each combination of argument kinds
 (:mod:`.arguments`); which tensors carry ``(a!)`` is read from the kernel's IR. ``constexprs``
-holds what is known when the graph is made (:mod:`.literals`), ``kernel`` names the kernel and its
+holds what is known when the graph is made (:mod:`.literals`), ``kernel_id`` names the kernel and its
 version (:mod:`.references`), so that every cache which keys by the graph keys by the kernel.
 
 :func:`plan` turns bound arguments into a :class:`LaunchCall`; calling that runs or records it.
@@ -30,7 +30,7 @@ __all__ = ["LaunchCall", "launch_overload", "plan", "plan_flat"]
 
 NAMESPACE = "opgraft"
 _SCHEMA_TYPES = {"t": "Tensor", "i": "SymInt", "f": "Scalar", "b": "bool"}
-_RESERVED = ("grid", "constexprs", "kernel")
+_RESERVED = ("grid", "constexprs", "kernel_id")
 
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _overloads: dict[tuple[str, str], Any] = {}
@@ -38,18 +38,18 @@ _lock = threading.RLock()
 
 
 class LaunchCall(NamedTuple):
-    """A launch in terms of its op: ``overload(*values, grid=..., constexprs=..., kernel=...)``."""
+    """A launch in terms of its op: ``overload(*values, grid=..., constexprs=..., kernel_id=...)``."""
 
     overload: Any
     values: tuple[Any, ...]
     constexprs: str
-    kernel: str
+    kernel_id: str
     written: tuple[bool, ...]
     """For each value, whether the kernel writes it."""
     labels: tuple[str, ...]
 
     def __call__(self, grid: Sequence[Any]) -> None:
-        self.overload(*self.values, grid=list(grid), constexprs=self.constexprs, kernel=self.kernel)
+        self.overload(*self.values, grid=list(grid), constexprs=self.constexprs, kernel_id=self.kernel_id)
 
 
 def plan(kernel: Any, bound: Mapping[str, Any], options: Mapping[str, Any]) -> LaunchCall:
@@ -66,9 +66,7 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
-def plan_flat(
-    kernel: Any, flat: Flat, options: Mapping[str, Any], describe: Callable[[str, Any], str]
-) -> LaunchCall:
+def plan_flat(kernel: Any, flat: Flat, options: Mapping[str, Any], describe: Callable[[str, Any], str]) -> LaunchCall:
     """Like :func:`plan`, for arguments already taken apart.
 
     ``describe(kind, value)`` gives the Triton type of a value (``*fp32``, ``i32`` ...).
@@ -126,7 +124,7 @@ def _define(name: str, kinds: str, labels: Sequence[str]) -> Any:
             label = f"arg{label.strip('_')}_"
         mark = f"Tensor({next(aliases)}!)" if kind == "w" else _SCHEMA_TYPES[kind]
         parameters.append(f"{mark} {label}")
-    parameters += ["*", "SymInt[] grid", "str constexprs", "str kernel"]
+    parameters += ["*", "SymInt[] grid", "str constexprs", "str kernel_id"]
     overload_name = kinds or "v"
     qualified = f"{name}.{overload_name}"
     _library.define(
@@ -136,9 +134,7 @@ def _define(name: str, kinds: str, labels: Sequence[str]) -> Any:
     implementation = functools.partial(_launch, kinds)
     for key in ("CPU", "CUDA"):
         _library.impl(qualified, implementation, key)
-    _library.impl(
-        qualified, functools.partial(_below_autograd, name, overload_name), "Autograd", with_keyset=True
-    )
+    _library.impl(qualified, functools.partial(_below_autograd, name, overload_name), "Autograd", with_keyset=True)
     _library.impl(qualified, functools.partial(_refuse_vmap, name), "FuncTorchBatched")
     torch.library.register_fake(f"{NAMESPACE}::{qualified}", _fake, lib=_library)
     overload = getattr(getattr(torch.ops.opgraft, name), overload_name)
@@ -146,9 +142,9 @@ def _define(name: str, kinds: str, labels: Sequence[str]) -> Any:
     return overload
 
 
-def _launch(kinds: str, *values: Any, grid: Sequence[int], constexprs: str, kernel: str) -> None:
+def _launch(kinds: str, *values: Any, grid: Sequence[int], constexprs: str, kernel_id: str) -> None:
     """Run the kernel; reached through the dispatcher (a compiled graph calls a handle instead)."""
-    launched = references.kernel(kernel)
+    launched = references.kernel(kernel_id)
     known = decode(constexprs)
     names = [p.name for p in launched.params]
     labels = literal_labels(kinds, names)

@@ -26,9 +26,7 @@ def install() -> None:
     interception.register(intercept)
 
 
-def intercept(
-    kernel: Any, grid: Any, bound: Mapping[str, Any], options: Mapping[str, Any], warmup: bool
-) -> Any:
+def intercept(kernel: Any, grid: Any, bound: Mapping[str, Any], options: Mapping[str, Any], warmup: bool) -> Any:
     """Take over a launch that is not plain, NotImplemented for one that the runtime should run."""
     if warmup:
         return NotImplemented

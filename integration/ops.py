@@ -88,15 +88,11 @@ class CustomOp(Generic[P, R]):
         self._lib.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         self._op = cast(Any, getattr(getattr(torch.ops, namespace), op_name).default)
         self._written = tuple(
-            i
-            for i, a in enumerate(self._op._schema.arguments)
-            if a.alias_info is not None and a.alias_info.is_write
+            i for i, a in enumerate(self._op._schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         )
         for key in _DEVICES:
             self._lib.impl(op_name, self._run, key)
-        self._lib.impl(
-            op_name, autograd_kernel(self._op, self._formula, self._written), "Autograd", with_keyset=True
-        )
+        self._lib.impl(op_name, autograd_kernel(self._op, self._formula, self._written), "Autograd", with_keyset=True)
         torch.library.register_fake(name, self._run_checked, lib=self._lib)
         compat.register_dispatch_rule(self._lib, op_name, compat.functional_mode(), self._decompose)
         compat.register_identity(name, OpIdentity(op_name, self._depends_on))

@@ -29,9 +29,7 @@ class Specialization(NamedTuple):
     literals: Mapping[str, Any]
 
     @staticmethod
-    def of(
-        names: Sequence[str], kinds: str, tokens: Sequence[str], literals: Mapping[str, Any]
-    ) -> Specialization:
+    def of(names: Sequence[str], kinds: str, tokens: Sequence[str], literals: Mapping[str, Any]) -> Specialization:
         """A specialization from one token for each leaf and the literals by label."""
         return Specialization(tuple(names), kinds, tuple(tokens), literals)
 
@@ -47,9 +45,7 @@ class Specialization(NamedTuple):
     def signature(self) -> dict[str, Any]:
         """Parameter name to Triton type, ``"constexpr"`` for literals; tuples for tuples."""
         types = iter(self.tokens)
-        return walk(
-            self.kinds, self.names, lambda label, kind: "constexpr" if kind == "c" else _type(next(types))
-        )
+        return walk(self.kinds, self.names, lambda label, kind: "constexpr" if kind == "c" else _type(next(types)))
 
     def constexprs(self) -> dict[tuple[int, ...], Any]:
         """Path to value for each constexpr."""
@@ -81,9 +77,7 @@ class Specialization(NamedTuple):
 
     def written(self, kernel: Any, device: str) -> tuple[bool, ...]:
         """One flag for each leaf: whether the kernel writes through it."""
-        written = written_paths(
-            kernel, self.signature(), self.constexprs(), self.attrs(), device, self.options()
-        )
+        written = written_paths(kernel, self.signature(), self.constexprs(), self.attrs(), device, self.options())
         flags: list[bool] = []
         tree = walk(self.kinds, self.names, lambda label, kind: (kind != "c", None))
         for path, (runtime, _) in _paths(tree):

@@ -118,9 +118,7 @@ def test_func_transforms_agree_with_torch(transform, compiled):
         return y + 1.5 * (3 * a).sin()
 
     expected = transform(reference, x)
-    run = (
-        (lambda f, x: torch.compile(lambda x: transform(f, x), fullgraph=True)(x)) if compiled else transform
-    )
+    run = (lambda f, x: torch.compile(lambda x: transform(f, x), fullgraph=True)(x)) if compiled else transform
     torch._dynamo.reset()
     torch.testing.assert_close(run(ours, x), expected)
 

@@ -117,9 +117,7 @@ def test_it_is_the_same_in_every_process_and_for_every_hash_seed(tmp_path):
         "def helper(x):\n    return x * 2 if x in {'p', 'q', 'r'} else x\n"
         "def body(x):\n    return helper(x), NAMES, TABLE, torch.float16, torch.empty_like\n"
     )
-    script = (
-        "import user_op; from opgraft.integration.identity import identity; print(identity(user_op.body))"
-    )
+    script = "import user_op; from opgraft.integration.identity import identity; print(identity(user_op.body))"
     digests = set()
     for seed in ("0", "1", "12345"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(tmp_path)}

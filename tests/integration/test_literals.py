@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from opgraft.integration.literals import decode, encode
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3).map(tuple) | st.lists(inner, max_size=3)
-)
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple) | st.lists(inner, max_size=3))
 
 
 class Shade(enum.Enum):
