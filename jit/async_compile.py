@@ -33,9 +33,7 @@ class FutureKernel(TritonFutureKernel):  # type: ignore[misc]
     When the compile failed every use raises its error, with the name of the kernel in a note.
     """
 
-    def __init__(
-        self, kernel_name: str, compile: Callable[[], CompiledKernel], future: Future[CompiledKernel]
-    ) -> None:
+    def __init__(self, kernel_name: str, compile: Callable[[], CompiledKernel], future: Future[CompiledKernel]) -> None:
         self.kernel_name = kernel_name
         self.future: Any = future
         self.kernel: CompiledKernel | None = None
@@ -45,9 +43,7 @@ class FutureKernel(TritonFutureKernel):  # type: ignore[misc]
         self._owner = os.getpid()
         self._settle_lock = threading.RLock()
 
-    def watch(
-        self, finalize: Callable[[CompiledKernel], None], cleanup: Callable[[FutureKernel], None]
-    ) -> None:
+    def watch(self, finalize: Callable[[CompiledKernel], None], cleanup: Callable[[FutureKernel], None]) -> None:
         """Call `finalize(kernel)` when the kernel is first used, `cleanup(self)` when its compile failed."""
         with self._settle_lock:
             if self.kernel is None and self._error is None:

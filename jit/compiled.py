@@ -26,8 +26,9 @@ from triton.compiler.compiler import CompiledKernel as TritonCompiledKernel
 from triton.runtime.errors import OutOfResources
 
 from . import compat, notes
-from .drivers import backend_for, driver_for
+from .drivers import activated, backend_for, driver_for
 from .launch_codes import launch_codes
+from .pipeline import expand_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,8 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
     ) -> None:
         if contents is None:
             contents = {name: Path(path).read_bytes() for name, path in metadata_group.items()}
-        metadata = json.loads(next(data for name, data in contents.items() if name.endswith(".json")))
+        text = next(data for name, data in contents.items() if name.endswith(".json")).decode()
+        metadata = json.loads(expand_paths(text))
         target = metadata["target"]
         metadata["target"] = GPUTarget(target["backend"], target["arch"], target["warp_size"])
         make_fields: Any = namedtuple
@@ -107,6 +109,20 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         # Function pointers may have been handed out (see `handle`), so the module stays loaded.
         pass
 
+    def __copy__(self) -> CompiledKernel:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledKernel:
+        # Nothing in it changes but what loading fills in, once.
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        # What only loading tells.
+        if name in ("n_regs", "n_spills", "n_max_threads"):
+            self._init_handles()
+            return self.__dict__[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @property
     def driver(self) -> DriverBase:
         """The driver of this kernel's target."""
@@ -126,7 +142,11 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
     def _load(self) -> None:
         driver: Any = self.driver
         device = driver.get_current_device()
-        run = driver.launcher_cls(self.src, self.metadata)
+        if self._target.backend == "cpu":
+            run = driver.launcher_cls(self.src, self.metadata)
+        else:
+            with activated(driver):
+                run = driver.launcher_cls(self.src, self.metadata)
         available = driver.utils.get_device_properties(device)["max_shared_mem"]
         if self.metadata.shared > available:
             self._fail(OutOfResources(self.metadata.shared, available, "shared memory"))
@@ -189,9 +209,7 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
 
         for kind in self.src.signature.values():
             flatten(kind)
-        return tuple(
-            index for index, kind in enumerate(kinds) if kind.startswith(("*", "tensordesc", "!tt.ptr"))
-        )
+        return tuple(index for index, kind in enumerate(kinds) if kind.startswith(("*", "tensordesc", "!tt.ptr")))
 
     def handle(self, fallback: Callable[..., Any] | None = None, *, constants: bool = True) -> Handle:
         """This kernel as a callable in C, `handle(stream, *arguments, grid0, grid1, grid2)`.

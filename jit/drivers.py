@@ -7,15 +7,18 @@ here for the driver of its own target.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from triton.backends.compiler import BaseBackend, GPUTarget
     from triton.backends.driver import DriverBase
 
 _drivers: dict[str, Any] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def _classes_for(target: GPUTarget) -> tuple[Any, Any]:
@@ -46,6 +49,26 @@ def backend_for(target: GPUTarget) -> BaseBackend:
     """A new compiler backend for `target`. Raises RuntimeError when there is not exactly one."""
     backend: BaseBackend = _classes_for(target)[0](target)
     return backend
+
+
+@contextlib.contextmanager
+def activated(driver: DriverBase) -> Iterator[None]:
+    """While the body runs `driver` is Triton's active one.
+
+    Triton's CUDA launcher takes the C functions that it needs from the active driver when it is made.
+    """
+    from triton.runtime.driver import driver as config
+
+    with _lock:
+        before = config.active
+        if before is driver:
+            yield
+            return
+        config.set_active(driver)
+        try:
+            yield
+        finally:
+            config.set_active(before)
 
 
 def driver_for(target: GPUTarget) -> DriverBase:

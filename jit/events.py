@@ -72,17 +72,18 @@ def on_compile(callback: Callable[[CompileEvent], None]) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def launch_arguments(arguments: Mapping[str, Any]) -> Iterator[None]:
-    """While the body runs, compiles are for a launch with these arguments: reasons can name their values."""
-    token = _arguments.set(arguments)
+    """While the body runs, compiles are for a launch with these arguments: reasons can name their values.
+
+    Only integers are kept, so that a compile in the background holds no tensor.
+    """
+    token = _arguments.set({name: value for name, value in arguments.items() if type(value) is int})
     try:
         yield
     finally:
         _arguments.reset(token)
 
 
-def report(
-    kernel: str, key: dict[str, Any], hash: str, target: GPUTarget, outcome: Outcome, seconds: float
-) -> None:
+def report(kernel: str, key: dict[str, Any], hash: str, target: GPUTarget, outcome: Outcome, seconds: float) -> None:
     """Tell the callbacks, and remember the variant to compare later ones with."""
     values = _arguments.get() or {}
     reason = explain.history.add(kernel, key, hash, values)

@@ -35,9 +35,7 @@ _WHOLE = {
 }
 
 
-def compare(
-    old: Mapping[str, Any], new: Mapping[str, Any], values: Mapping[str, Any] | None = None
-) -> list[str]:
+def compare(old: Mapping[str, Any], new: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> list[str]:
     """What differs between two keys, most telling first. `values`: arguments of the launch, by name."""
     values = values or {}
     found = [words for part, words in _WHOLE.items() if old.get(part) != new.get(part)]
@@ -68,9 +66,7 @@ def _names(*keys: Mapping[str, Any]) -> list[str]:
     return list(found)
 
 
-def _argument(
-    name: str, old: Mapping[str, Any], new: Mapping[str, Any], values: Mapping[str, Any]
-) -> str | None:
+def _argument(name: str, old: Mapping[str, Any], new: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
     before, after = _kind(name, old), _kind(name, new)
     if before == after:
         return None
@@ -91,9 +87,7 @@ def _kind(name: str, key: Mapping[str, Any]) -> tuple[str | None, str | None, bo
     return key.get("signature", {}).get(name), constant, "divisibility" in attributes
 
 
-def _shown(
-    name: str, kind: str | None, constant: str | None, divisible: bool, values: Mapping[str, Any]
-) -> str:
+def _shown(name: str, kind: str | None, constant: str | None, divisible: bool, values: Mapping[str, Any]) -> str:
     if constant is not None:
         return constant
     if kind is None:

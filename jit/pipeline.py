@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from triton import __version__ as triton_version
+import triton
 from triton import knobs
 from triton._C.libtriton import ir
 from triton.compiler.compiler import filter_traceback
@@ -77,8 +77,23 @@ class Artefacts:
     def contents(self) -> dict[str, bytes]:
         """Every file as bytes, the metadata last."""
         files = {name: data.encode() if isinstance(data, str) else data for name, data in self.files.items()}
-        files[self.metadata_name] = json.dumps(self.metadata, default=vars).encode()
+        files[self.metadata_name] = shorten_paths(json.dumps(self.metadata, default=vars)).encode()
         return files
+
+
+# Where Triton is installed, and what stands for it in stored metadata (device libraries are listed by path).
+_TRITON_FOLDER = json.dumps(os.path.dirname(os.path.abspath(triton.__file__)))[1:-1]
+_TRITON_MARK = "<triton>"
+
+
+def shorten_paths(metadata: str) -> str:
+    """JSON metadata as it is stored: without the path of this installation."""
+    return metadata.replace(_TRITON_FOLDER, _TRITON_MARK)
+
+
+def expand_paths(metadata: str) -> str:
+    """JSON metadata as it was compiled, from what is stored."""
+    return metadata.replace(_TRITON_MARK, _TRITON_FOLDER)
 
 
 def file_stem(name: str) -> str:
@@ -112,7 +127,7 @@ def run_pipeline(
     """
     from_ir = context is not None or not hasattr(src, "fn") or hasattr(src, "text")
     metadata: dict[str, Any] = {"hash": hash, "target": target, **vars(options), **env_vars}
-    metadata["triton_version"] = triton_version
+    metadata["triton_version"] = triton.__version__
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, src.language)
     if src.ext not in stages:

@@ -46,9 +46,7 @@ def dump_specialization(kernel: Any, variant: Variant) -> str:
     )
 
 
-def load_specialization(
-    kernel: Any, data: str, target: GPUTarget, backend: BaseBackend, device: int
-) -> Variant:
+def load_specialization(kernel: Any, data: str, target: GPUTarget, backend: BaseBackend, device: int) -> Variant:
     """Read specialization data for `kernel` on `target`.
 
     Raises RuntimeError when the data is for another kernel or another target, or names an object that cannot
@@ -69,9 +67,7 @@ def load_specialization(
             " pass compile['specialization_data'] as a compile hook received it"
         ) from error
     if name != qualified_name(kernel):
-        raise RuntimeError(
-            f"Specialization data is for {name} but trying to preload for {qualified_name(kernel)}"
-        )
+        raise RuntimeError(f"Specialization data is for {name} but trying to preload for {qualified_name(kernel)}")
     # Triton 3.6 does not write the target.
     if "target" in read and vars(target) != read["target"]:
         raise RuntimeError(f"Specialization data is for {read['target']} but trying to preload for {target}")
@@ -107,12 +103,13 @@ def _encode(value: Any) -> Any:
     import triton.language as tl
     from triton.runtime.jit import JITCallable, JITFunction
 
-    if value is None or (isinstance(value, bool | str) and not isinstance(value, enum.Enum)):
+    if type(value) is str and tl.dtype.is_dtype(value):
+        # Triton writes a dtype as its name.
+        return {"text": value}
+    if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, enum.Enum):
         return {"enum": _path_of(type(value)), "member": value.name}
-    if type(value) is int or type(value) is float:
-        return value
     if isinstance(value, tl.dtype):
         return str(value)
     if isinstance(value, tl.constexpr):
@@ -130,6 +127,8 @@ def _encode(value: Any) -> Any:
         return {"object": _path_of(value)}
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         return {"torch": str(value).removeprefix("torch.")}
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        return {"numpy": type(value).__name__, "value": value.item()}
     return {"unsupported": f"{type(value).__qualname__}: {value!r}"}
 
 
@@ -142,7 +141,6 @@ def _decode(value: Any) -> Any:
     import triton.language as tl
 
     if isinstance(value, str):
-        # A string constexpr that happens to be a dtype's name reads as the dtype, as in Triton.
         return tl.dtype(value) if tl.dtype.is_dtype(value) else value
     if isinstance(value, list):
         return tuple(_decode(item) for item in value)
@@ -160,6 +158,12 @@ def _decode(value: Any) -> Any:
         return _find(value["enum"])[value["member"]]
     if "object" in value:
         return _find(value["object"])
+    if "text" in value:
+        return value["text"]
+    if "numpy" in value:
+        import numpy
+
+        return getattr(numpy, value["numpy"])(value["value"])
     if "torch" in value:
         import torch
 

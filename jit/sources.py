@@ -56,9 +56,7 @@ class ModuleSource:
         parts = (self.ext, self.name, str(self.signature), str(self.constants), str(self.attrs), self.text)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def make_ir(
-        self, target: GPUTarget, options: Any, codegen_fns: Any, module_map: Any, context: Any
-    ) -> Any:
+    def make_ir(self, target: GPUTarget, options: Any, codegen_fns: Any, module_map: Any, context: Any) -> Any:
         return _parse_text(self.text, self.ext, context)
 
     def parse_options(self) -> dict[str, Any]:

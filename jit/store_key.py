@@ -53,9 +53,7 @@ def store_key(
     return key
 
 
-def store_hash(
-    src: Any, target: GPUTarget, backend: BaseBackend, options: Any, env_vars: dict[str, Any]
-) -> str:
+def store_hash(src: Any, target: GPUTarget, backend: BaseBackend, options: Any, env_vars: dict[str, Any]) -> str:
     """The hash of `store_key`: equal for compiles with the same result."""
     return key_hash(store_key(src, target, backend, options, env_vars))
 
@@ -77,9 +75,7 @@ def _source(src: Any) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "function": src.fn.cache_key,
         "signature": {name: _type_text(kind) for name, kind in src.signature.items()},
-        "constexprs": {
-            parameter_name(names, path): content.text(value) for path, value in src.constants.items()
-        },
+        "constexprs": {parameter_name(names, path): content.text(value) for path, value in src.constants.items()},
         "attributes": {parameter_name(names, path): content.text(value) for path, value in src.attrs.items()},
     }
     if type(src).hash is not ASTSource.hash:
@@ -97,9 +93,7 @@ def _options(options: Any, folder: str) -> dict[str, str]:
     found = {}
     for name, value in sorted(vars(options).items()):
         if name == "extern_libs" and value:
-            found[name] = content.text(
-                [(library, file_digest(path, folder)) for library, path in sorted(value)]
-            )
+            found[name] = content.text([(library, file_digest(path, folder)) for library, path in sorted(value)])
         elif name == "ir_override" and value:
             # Triton's hash covers its name only.
             found[name] = file_digest(value, folder)

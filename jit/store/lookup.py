@@ -69,9 +69,7 @@ def find(
             entry = _in_memory.get(hash)
     if entry is None and fault is not None and not quiet:
         name = metadata_name.removesuffix(".json")
-        warn_once(
-            place.label, f"kernel {name} is compiled anew: its entry {place.label} cannot be used: {fault}"
-        )
+        warn_once(place.label, f"kernel {name} is compiled anew: its entry {place.label} cannot be used: {fault}")
     return entry
 
 
@@ -119,9 +117,7 @@ def _verify(contents: Any, key: dict[str, Any], metadata_name: str, is_code: Cal
     if code:
         reason = contents.why_untrusted(code)
         if reason is not None:
-            raise _Untrusted(
-                f"{reason}, and a shared library is loaded only from where nobody else can write"
-            )
+            raise _Untrusted(f"{reason}, and a shared library is loaded only from where nobody else can write")
     return Entry(record, files, contents.paths(files))
 
 
