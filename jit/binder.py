@@ -22,9 +22,7 @@ Binder = Callable[..., tuple[dict[str, Any], list[Any], dict[str, Any]]]
 PlainBinder = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 
-def make_binder(
-    name: str, signature: inspect.Signature, params: Sequence[KernelParam], backend: Any
-) -> Binder:
+def make_binder(name: str, signature: inspect.Signature, params: Sequence[KernelParam], backend: Any) -> Binder:
     """The binder of the kernel ``name``; it raises Python's TypeError for missing and surplus arguments."""
     namespace: dict[str, Any] = {
         "plain": arguments.plain,

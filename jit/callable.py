@@ -30,6 +30,33 @@ class _CacheKey:
         return instance._remember_cache_key()
 
 
+class SymbolName(str):
+    """The qualified name of a function that was defined in another function.
+
+    The compiler formats qualified names into symbols, and takes equal symbols for the same function; two local
+    functions can have one qualified name. So this name, formatted, ends with what the function holds.
+    """
+
+    __slots__ = ("owner",)
+
+    owner: JITCallable
+
+    def __new__(cls, owner: JITCallable) -> SymbolName:
+        made = super().__new__(cls, owner.fn.__qualname__)
+        made.owner = owner
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+    def __format__(self, spec: str) -> str:
+        try:
+            return format(f"{self!s}_{self.owner.cache_key[:12]}", spec)
+        except RuntimeError:
+            # It calls what it may not call; whoever compiles it will hear so.
+            return format(str(self), spec)
+
+
 class JITCallable(TritonJITCallable):  # type: ignore[misc]
     """A Python function that kernels can call.
 
@@ -78,6 +105,8 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
         self.__doc__ = fn.__doc__
         self.__name__ = fn.__name__
         self.__qualname__ = fn.__qualname__
+        if "<locals>" in fn.__qualname__:
+            self.__qualname__ = SymbolName(self)
         self.__globals__ = fn.__globals__
         self.__module__ = fn.__module__
 
@@ -136,7 +165,9 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
         reads = dependencies.used_values(self)
         attributes = self.__dict__
         attributes["_reads"] = tuple(reads.values())
-        attributes["_used_global_vals"] = {where: (read.value, read.scope) for where, read in reads.items()}
+        attributes["_used_global_vals"] = {
+            where: (read.value, read.scope) for where, read in reads.items() if not read.is_function
+        }
         attributes["cache_key"] = key
         return key
 
@@ -161,16 +192,33 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
         found: dict[tuple[str, int], tuple[Any, Any]] = self.__dict__["_used_global_vals"]
         return found
 
-    def raise_if_globals_changed(self) -> None:
-        """Raise RuntimeError when a variable that the function reads has changed since it was first seen."""
+    def check_dependencies(self) -> bool:
+        """Whether the cache key still holds; False, and a new key, when a name stands for another function.
+
+        Raises RuntimeError when a variable that the function reads has changed since it was first seen.
+        """
         reads = self.__dict__.get("_reads")
-        if reads:
-            dependencies.raise_if_changed(reads, self._fn_name)
+        if not reads:
+            return True
+        for read in reads:
+            if read.scope.get(read.name) is not read.seen:
+                break
+        else:
+            return True
+        dependencies.raise_if_changed(reads, self._fn_name)
+        if not any(read.changed() for read in reads):
+            return True
+        old = self.__dict__.pop("cache_key", None)
+        return self.cache_key == old
 
     def __hash__(self) -> int:
         return hash(self.cache_key)
 
     __eq__ = object.__eq__
+
+    def _shown_name(self) -> str:
+        """``module:qualname``; local functions, which can have one name, also say what they hold."""
+        return f"{self.fn.__module__}:{self.__qualname__}"
 
     # -- Copies ----------------------------------------------------------------------------------------------
 

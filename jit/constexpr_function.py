@@ -54,7 +54,7 @@ class ConstexprFunction(JITCallable, TritonConstexprFunction):  # type: ignore[m
         return constexpr(result)
 
     def __repr__(self) -> str:
-        return f"ConstexprFunction({self.fn.__module__}:{self.fn.__qualname__})"
+        return f"ConstexprFunction({self._shown_name()})"
 
 
 def constexpr_function(fn: Callable[..., Any]) -> ConstexprFunction:

@@ -94,17 +94,13 @@ def _object_text(value: Any, inner: tuple[int, ...]) -> str:
         return f"{type_name(kind)}{_text(state, inner) if state else ''}"
     if isinstance(reduced, str):
         return f"global {kind.__module__}.{reduced}"
-    parts = [
-        list(part) if index in (3, 4) and part is not None else part for index, part in enumerate(reduced)
-    ]
+    parts = [list(part) if index in (3, 4) and part is not None else part for index, part in enumerate(reduced)]
     return f"{type_name(kind)}{_text(parts[1:], inner)}"
 
 
 def _array_text(value: Any) -> str:
     """An array or a tensor by type, shape and, where it lies in host memory, by its bytes."""
-    described = (
-        f"{type_name(value.__class__)}({getattr(value, 'dtype', None)}, {tuple(getattr(value, 'shape', ()))}"
-    )
+    described = f"{type_name(value.__class__)}({getattr(value, 'dtype', None)}, {tuple(getattr(value, 'shape', ()))}"
     try:
         array = value if hasattr(value, "tobytes") else value.detach().numpy()
         return f"{described}, {hashlib.sha256(array.tobytes()).hexdigest()})"

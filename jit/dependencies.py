@@ -11,7 +11,9 @@ walked from ``fn`` in source order.
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
+import enum
 import hashlib
 import inspect
 import textwrap
@@ -33,8 +35,7 @@ _BUILTINS = {
     name: getattr(__import__("builtins"), name)
     for name in ("float", "getattr", "int", "isinstance", "len", "list", "max", "min", "print", "range")
 }
-# Values that cannot change in place: the same object means the same value.
-_IMMUTABLE = (int, float, complex, str, bytes, bool, type(None), type, types.FunctionType)
+_IMMUTABLE = (int, float, complex, str, bytes, bool, type(None), type, enum.Enum)
 
 ABSENT = object()
 
@@ -72,6 +73,11 @@ class ReadValue:
         now = self.scope.get(self.name, ABSENT)
         return now is not self.seen and not same(self.value, now)
 
+    @property
+    def is_function(self) -> bool:
+        """Whether it is a function that kernels call: a new one under its name is followed, not refused."""
+        return isinstance(self.seen, TritonJITCallable)
+
 
 @dataclass
 class Analysis:
@@ -84,6 +90,10 @@ class Analysis:
     """The functions it names, in source order, each once."""
     values: dict[tuple[str, int], ReadValue] = field(default_factory=dict)
     """Variables it reads, by name and identity of the scope."""
+
+    def rebound(self) -> bool:
+        """Whether one of its names stands for another function now."""
+        return any(read.is_function and read.changed() for read in self.values.values())
 
 
 def same(old: Any, new: Any) -> bool:
@@ -115,6 +125,9 @@ def used_values(fn: Any) -> dict[tuple[str, int], ReadValue]:
         for key, read in analysis.values.items():
             other = found.setdefault(key, read)
             if other is not read and not same(other.value, read.value):
+                if read.is_function or other.is_function:
+                    # Only while another thread makes the analysis of the one again.
+                    continue
                 raise RuntimeError(
                     f"Global variable {read.name} has value {other.value} when compiling {_name(fn)}, but"
                     f" inner kernel {function.__name__} has conflicting value {read.value} from when it was"
@@ -126,7 +139,7 @@ def used_values(fn: Any) -> dict[tuple[str, int], ReadValue]:
 def raise_if_changed(reads: Iterable[ReadValue], what: str) -> None:
     """Raise RuntimeError when one of ``reads`` has another value now; ``what`` names the kernel."""
     for read in reads:
-        if read.changed():
+        if read.changed() and not read.is_function:
             now = read.scope.get(read.name, ABSENT)
             shown = "no value (it was deleted)" if now is ABSENT else now
             raise RuntimeError(
@@ -164,7 +177,7 @@ def analyze(fn: Any) -> Analysis:
     fn = getattr(fn, "__func__", fn)
     known: Analysis | None = fn.__dict__.get("_analysis")
     source = fn.src
-    if known is not None and known.source is source:
+    if known is not None and known.source is source and not known.rebound():
         return known
     made = _Reader(fn, source).read()
     # Threads that come here together make equal analyses; all must use one, since each has copied the values.
@@ -195,14 +208,14 @@ class _Reader(ast.NodeVisitor):
         self.fn = fn
         self.function = fn.fn
         self.globals = self.function.__globals__
-        self.cells = dict(
-            zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True)
-        )
+        self.cells = dict(zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True))
         self.local: set[str] = set()
         # Depth of code that may be skipped: names assigned there may still be global afterwards.
         self.maybe_local: set[str] = set()
         self.in_annotation = False
         self.in_default = False
+        self.at_compile_time = isinstance(fn, TritonConstexprFunction)
+        self.nested = False
         self.analysis = Analysis(source, "")
         self.known_functions: set[int] = set()
         self.parts: list[str] = []
@@ -236,7 +249,9 @@ class _Reader(ast.NodeVisitor):
             else:
                 self.parts.append(f"{name}={content.text(default)}")
 
-    def _note_function(self, function: Any) -> None:
+    def _note_function(self, function: Any, name: str | None = None, scope: Any = None, key: int = 0) -> None:
+        if name is not None:
+            self.analysis.values.setdefault((name, key), ReadValue(name, scope, function, function))
         function = getattr(function, "__func__", function)
         if id(function) not in self.known_functions:
             self.known_functions.add(id(function))
@@ -254,10 +269,14 @@ class _Reader(ast.NodeVisitor):
         if getattr(value, "__triton_builtin__", False) or getattr(value, "__module__", "") == _LIBDEVICE:
             return
         if isinstance(value, TritonJITCallable):
-            self._note_function(value)
+            self._note_function(value, name, scope, key)
             return
         if callable(value) and not isinstance(value, type) and value.__class__.__name__ != "constexpr":
             if self.in_annotation:
+                return
+            if self.at_compile_time:
+                # Plain Python may call plain Python.
+                self.parts.append(f"{name}={content.text(value)}")
                 return
             raise RuntimeError(
                 f"Unsupported function referenced: {value} ({name or getattr(value, '__name__', '?')} in"
@@ -268,25 +287,18 @@ class _Reader(ast.NodeVisitor):
             self._note_value(name, scope, key, value)
 
     def _note_value(self, name: str, scope: Any, key: int, value: Any) -> None:
-        seen = self.already_seen.get((name, key))
-        if seen is not None:
-            kept: Any = seen[0]
-        elif isinstance(value, _IMMUTABLE):
-            kept = value
-        else:
-            try:
+        if (name, key) in self.analysis.values:
+            return
+        fixed = _immutable(value)
+        kept = value
+        if (name, key) in self.already_seen:
+            kept = self.already_seen[name, key][0]
+            fixed = fixed and same(kept, value)
+        elif not fixed:
+            with contextlib.suppress(Exception):
                 kept = copy.deepcopy(value)
-            except Exception:
-                kept = value
-        immutable = isinstance(value, _IMMUTABLE) or _constant(value)
-        first = (name, key) not in self.analysis.values
-        self.analysis.values.setdefault(
-            (name, key), ReadValue(name, scope, kept, value if immutable and kept is value else ABSENT)
-        )
-        if immutable and kept is not value and seen is None:
-            self.analysis.values[(name, key)].seen = value
-        if first:
-            self.parts.append(f"{name}={content.text(kept)}")
+        self.analysis.values[name, key] = ReadValue(name, scope, kept, value if fixed else ABSENT)
+        self.parts.append(f"{name}={content.text(kept)}")
 
     def _lookup(self, name: str) -> tuple[Any, Any, int]:
         """Value, scope and identity of the scope of a name that is not local."""
@@ -360,6 +372,9 @@ class _Reader(ast.NodeVisitor):
     # -- Statements ------------------------------------------------------------------------------------------
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        if self.nested:
+            self.local.add(node.name)
+        outer, self.nested = (set(self.local) if self.nested else None), True
         self.in_default = True
         for default in [*node.args.defaults, *node.args.kw_defaults]:
             if default is not None:
@@ -375,6 +390,20 @@ class _Reader(ast.NodeVisitor):
         self.in_annotation = False
         self.local |= {argument.arg for argument in arguments}
         self._visit_all(node.body)
+        if outer is not None:
+            self.local = outer
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        if node.type is not None:
+            self.visit(node.type)
+        if node.name is not None:
+            self.local.add(node.name)
+        self._visit_all(node.body)
+
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
+        self.local |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+
+    visit_ImportFrom = visit_Import
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.visit(node.value)
@@ -460,9 +489,13 @@ def _annotation_text(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else content.text(annotation)
 
 
-def _constant(value: Any) -> bool:
-    """Whether a constexpr holds something that cannot change in place."""
-    return value.__class__.__name__ == "constexpr" and isinstance(getattr(value, "value", ABSENT), _IMMUTABLE)
+def _immutable(value: Any) -> bool:
+    """Whether a value cannot change in place, so that the same object means the same value."""
+    if value.__class__.__name__ == "constexpr":
+        return _immutable(getattr(value, "value", ABSENT))
+    if isinstance(value, tuple):
+        return all(map(_immutable, value))
+    return isinstance(value, _IMMUTABLE) or value.__class__.__name__ == "dtype"
 
 
 def _usable(value: Any) -> bool:
@@ -475,8 +508,3 @@ def _usable(value: Any) -> bool:
 def dedented(lines: list[str]) -> str:
     """The source of a function as a text that begins at its margin."""
     return textwrap.dedent("".join(lines))
-
-
-def is_constexpr_function(value: Any) -> bool:
-    """Whether ``value`` runs at compile time."""
-    return isinstance(value, TritonConstexprFunction)

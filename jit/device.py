@@ -151,9 +151,7 @@ def _among_several(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         # The GPU reads pinned host memory, too.
         devices = {tensor.device for _, tensor in tensors if not _is_pinned(tensor)} or devices
     if len(devices) > 1:
-        shown = ", ".join(
-            f"{'argument ' if isinstance(at, int) else ''}{at}: {t.device}" for at, t in tensors
-        )
+        shown = ", ".join(f"{'argument ' if isinstance(at, int) else ''}{at}: {t.device}" for at, t in tensors)
         raise ValueError(
             f"{name}: Pointer argument cannot be accessed from Triton (cpu tensor?): the tensors of one"
             f" launch must be on one device, got {shown}; move them with tensor.to(device)"

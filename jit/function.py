@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import ASTSource as TritonASTSource
 from triton.runtime.jit import JITFunction as TritonJITFunction
 
-from . import compat, device, grid, hooks, interception, keys, registry
+from . import compat, device, events, grid, hooks, interception, keys, registry
 from .async_compile import FutureKernel, submit_compile
 from .binder import Binder, PlainBinder, make_binder, make_plain_binder
 from .callable import JITCallable
@@ -92,6 +92,7 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         self.kernel = None
         self.pre_run_hooks: list[Callable[..., Any]] = []
         self.device_caches = DeviceCaches(self)
+        self._variant_caches: dict[tuple[GPUTarget, int], tuple[Any, ...]] = {}
         self._compile_locks: dict[Any, threading.RLock] = {}
         self._plain_binder: PlainBinder | None = None
         registry.add(self)
@@ -130,16 +131,16 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
             result = interception.offer(self, grid, arguments, options, warmup)
             if result is not NotImplemented:
                 return result
+        if not self.check_dependencies():
+            self._forget_kernels()
         place = device.choose(self._fn_name, args, kwargs)
         if place.is_current():
             return self._run_on(place, args, kwargs, grid, warmup)
         with place.current():
             return self._run_on(place, args, kwargs, grid, warmup)
 
-    def _run_on(
-        self, place: Device, args: tuple[Any, ...], kwargs: dict[str, Any], shape: Any, warmup: bool
-    ) -> Any:
-        kernels, first_keys, _, backend, binder = self.device_caches[place.key]
+    def _run_on(self, place: Device, args: tuple[Any, ...], kwargs: dict[str, Any], shape: Any, warmup: bool) -> Any:
+        kernels, first_keys, target, backend, binder = self.device_caches[place.key]
         arguments, specialization, options = binder(*args, **kwargs)
         pipeline = compat.stages_inspection()
         if pipeline is not None:
@@ -147,13 +148,14 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         key = keys.compute_cache_key(first_keys, specialization, options)
         kernel = kernels.get(key)
         if kernel is None:
-            parsed, signature, constexprs, attrs = self._pack_args(
-                backend, kwargs, arguments, specialization, options
-            )
-            kernel = self._do_compile(key, signature, place.key, constexprs, parsed, attrs, warmup)
+            parsed, signature, constexprs, attrs = self._pack_args(backend, kwargs, arguments, specialization, options)
+            kernel = self._compiled_variant(target, place.index, signature, constexprs, attrs, parsed)
+            if kernel is None:
+                with events.launch_arguments(arguments):
+                    kernel = self._do_compile(key, signature, place.key, constexprs, parsed, attrs, warmup)
             if kernel is None:
                 return None
-        self.raise_if_globals_changed()
+            kernels[key] = kernel
         if warmup:
             return kernel
         if isinstance(kernel, FutureKernel):
@@ -162,9 +164,7 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         self._launch(kernel, sizes, place, arguments)
         return kernel
 
-    def _launch(
-        self, kernel: Any, sizes: tuple[int, int, int], place: Device, arguments: dict[str, Any]
-    ) -> None:
+    def _launch(self, kernel: Any, sizes: tuple[int, int, int], place: Device, arguments: dict[str, Any]) -> None:
         stream = place.stream()
         values = arguments.values()
         metadata = kernel.launch_metadata(sizes, stream, *values)
@@ -230,27 +230,43 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         Raises ValueError when a parameter has no type or a constexpr no value, KeyError for an unknown
         option.
         """
-        target = self._target_of(device_or_target)
+        if not self.check_dependencies():
+            self._forget_kernels()
+        target, index = self._target_of(device_or_target)
         types = self._checked_signature(signature)
         constants = self._constant_paths(types, constexprs)
         assumptions = dict(attrs or {})
         given = dict(options or {})
         given.setdefault("debug", bool(self.debug or knobs.runtime.debug))
         given = {**compat.implicit_options(), **given}
-        entries: list[Any] = [types, constants, assumptions]
-        pipeline = compat.stages_inspection()
-        if pipeline is not None:
-            entries.append(pipeline[1])
-        key = keys.key_text(entries, given)
-        kernels, _, _, backend, _ = self._variant_cache(target)
+        kernels, _, _, backend, _ = self._variant_cache(target, index)
+        parsed = self._parse_options(backend, given)
+        key = _variant_key(types, constants, assumptions, parsed)
         kernel = kernels.get(key)
         if kernel is None:
-            parsed = self._parse_options(backend, given)
             kernel = self._compile_once(
-                key, kernels, types, target, backend, 0, constants, parsed, assumptions, True
+                key, kernels, types, target, backend, index, constants, parsed, assumptions, True
             )
-        self.raise_if_globals_changed()
         return kernel
+
+    def _compiled_variant(
+        self,
+        target: GPUTarget,
+        index: int,
+        signature: Mapping[str, Any],
+        constexprs: Mapping[tuple[int, ...], Any],
+        attrs: Mapping[tuple[int, ...], Any],
+        options: Any,
+    ) -> Any:
+        """What `variant` compiled for an equal specialization, or None."""
+        found = self._variant_caches.get((target, index))
+        return found and found[0].get(_variant_key(signature, constexprs, attrs, options))
+
+    def _forget_kernels(self) -> None:
+        """A function that the kernel calls was replaced by another: what was compiled is of no use now."""
+        for caches in (self.device_caches, self._variant_caches):
+            for kernels, *_ in list(caches.values()):
+                kernels.clear()
 
     def _device_cache(self, target: GPUTarget) -> tuple[Any, ...]:
         backend = backend_for(target)
@@ -300,9 +316,7 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         """Compile for a device's target and put the kernel, or its future, into the device's cache."""
         kernels, _, target, backend, _ = self.device_caches[device]
         index = device if isinstance(device, int) else 0
-        return self._compile_once(
-            key, kernels, signature, target, backend, index, constexprs, options, attrs, warmup
-        )
+        return self._compile_once(key, kernels, signature, target, backend, index, constexprs, options, attrs, warmup)
 
     def _compile_once(
         self,
@@ -369,24 +383,25 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
 
     # -- Variants --------------------------------------------------------------------------------------------
 
-    def _target_of(self, device_or_target: Any) -> GPUTarget:
+    def _target_of(self, device_or_target: Any) -> tuple[GPUTarget, int]:
         if isinstance(device_or_target, GPUTarget):
-            return device_or_target
+            return device_or_target, 0
         if device_or_target is None:
-            return device.active().target()
+            place = device.active()
+            return place.target(), place.index
         kind = getattr(device_or_target, "type", None)
         index = getattr(device_or_target, "index", None)
         if kind is None:
             kind, _, number = str(device_or_target).partition(":")
             index = int(number) if number else None
-        return device.of_kind(kind, index).target()
+        place = device.of_kind(kind, index)
+        return place.target(), place.index
 
-    def _variant_cache(self, target: GPUTarget) -> tuple[Any, ...]:
-        caches: dict[GPUTarget, tuple[Any, ...]] = self.__dict__.setdefault("_variant_caches", {})
-        found = caches.get(target)
+    def _variant_cache(self, target: GPUTarget, index: int) -> tuple[Any, ...]:
+        found = self._variant_caches.get((target, index))
         if found is None:
             with self._hash_lock:
-                found = caches.setdefault(target, self._device_cache(target))
+                found = self._variant_caches.setdefault((target, index), self._device_cache(target))
         return found
 
     def _checked_signature(self, signature: Mapping[str, Any]) -> dict[str, Any]:
@@ -421,6 +436,18 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
 
     def __repr__(self) -> str:
         return f"JITFunction({self._shown_name()})"
+
+
+def _variant_key(
+    signature: Mapping[str, Any],
+    constexprs: Mapping[tuple[int, ...], Any],
+    attrs: Mapping[tuple[int, ...], Any],
+    options: Any,
+) -> str:
+    """The key of a specialization as the compiler takes it."""
+    pipeline = compat.stages_inspection()
+    assumed = {path: attributes for path, attributes in attrs.items() if attributes}
+    return keys.key_text([dict(signature), dict(constexprs), assumed, pipeline], options.__dict__)
 
 
 def _entries(listed: Iterable[int | str] | None) -> list[int | str]:

@@ -86,9 +86,7 @@ def wanted(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
         return True
     if compat.dispatch_mode_active(torch):
         return True
-    return any(_special(torch, value) for value in args) or any(
-        _special(torch, value) for value in kwargs.values()
-    )
+    return any(_special(torch, value) for value in args) or any(_special(torch, value) for value in kwargs.values())
 
 
 def offer(kernel: Any, grid: Any, arguments: dict[str, Any], options: dict[str, Any], warmup: bool) -> Any:

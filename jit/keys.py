@@ -59,7 +59,7 @@ def _constant(value: Any) -> Any:
     if kind in _EXACT:
         return kind, value
     if isinstance(value, TritonJITCallable):
-        check = getattr(value, "raise_if_globals_changed", None)
+        check = getattr(value, "check_dependencies", None)
         if check is not None:
             check()
         return value.cache_key

@@ -173,11 +173,7 @@ class _Rules:
 
     def tuple_(self, value: tuple[Any, ...]) -> Specialization:
         # The flags of a parameter are about its own value and not about parts of it.
-        inner = (
-            self
-            if self.plain
-            else _Rules(self.name, self.backend, is_const=False, specialize=True, align=True)
-        )
+        inner = self if self.plain else _Rules(self.name, self.backend, is_const=False, specialize=True, align=True)
         pairs = [inner.specialize(item) for item in value]
         kinds, keys = (pair[0] for pair in pairs), (pair[1] for pair in pairs)
         kind = type(value)
@@ -216,7 +212,7 @@ class _Rules:
 
 
 def _function(value: Any) -> Specialization:
-    check = getattr(value, "raise_if_globals_changed", None)
+    check = getattr(value, "check_dependencies", None)
     if check is not None:
         check()
     return "constexpr", value.cache_key
