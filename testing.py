@@ -37,7 +37,7 @@ class Capture:
     launches: list[str] = field(default_factory=list)
     """The launches in the generated wrappers, a line each."""
     compiled: list[str] = field(default_factory=list)
-    """The kernels that were compiled, each as ``name(types; constexprs)``."""
+    """The names of the kernels whose variants this process did not have yet, once for each variant."""
     code: list[str] = field(default_factory=list)
     """The generated wrappers, whole and not normalized."""
 
@@ -93,7 +93,7 @@ def capture(
             outputs = [
                 t for t in pytree.tree_leaves(captured.result) if isinstance(t, torch.Tensor) and t.requires_grad
             ]
-            sum(t.sum() for t in outputs).backward()  # type: ignore[union-attr]
+            sum(t.sum() for t in outputs).backward()
     torch._dynamo.reset()
     captured.wrapper = [line for code in captured.code for line in _wrapper_lines(code)]
     captured.launches = [line for line in captured.wrapper if re.match(r"_\w+\(.*\)$", line)]
@@ -159,7 +159,13 @@ def _recording(captured: Capture, backend: str) -> Iterator[Callable[..., Any]]:
 
 @contextmanager
 def _recording_compiles(captured: Capture) -> Iterator[None]:
-    yield
+    from .jit.events import on_compile
+
+    stop = on_compile(lambda event: captured.compiled.append(event.kernel.rpartition(".")[2]))
+    try:
+        yield
+    finally:
+        stop()
 
 
 def _graph_text(gm: Any) -> str:

@@ -45,7 +45,8 @@ def single_level_function() -> type:
         from torch.autograd.function import _SingleLevelFunction
     except ImportError:
         raise UnsupportedTorch("torch.autograd.function._SingleLevelFunction") from None
-    return _SingleLevelFunction
+    function: type = _SingleLevelFunction
+    return function
 
 
 def single_level_autograd_function() -> AbstractContextManager[Any]:
@@ -54,7 +55,8 @@ def single_level_autograd_function() -> AbstractContextManager[Any]:
         from torch._functorch.utils import enable_single_level_autograd_function
     except ImportError:
         raise UnsupportedTorch("torch._functorch.utils.enable_single_level_autograd_function") from None
-    return enable_single_level_autograd_function()
+    context: AbstractContextManager[Any] = enable_single_level_autograd_function()
+    return context
 
 
 def transforms_active() -> bool:
@@ -125,7 +127,8 @@ def functional_mode() -> type:
     """The class of the dispatch mode that functionalizes graphs."""
     from torch._subclasses.functional_tensor import FunctionalTensorMode
 
-    return FunctionalTensorMode
+    mode: type = FunctionalTensorMode
+    return mode
 
 
 def register_dispatch_rule(library: Any, name: str, mode: type, rule: Callable[..., Any]) -> None:

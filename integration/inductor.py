@@ -26,7 +26,7 @@ __all__ = ["DirectLaunch", "register_launch"]
 def register_launch(overload: Any, units: str) -> None:
     """Give the launch op ``overload``, whose values have the kinds ``units``, its lowering."""
 
-    @register_lowering(overload, type_promotion_kind=None)
+    @register_lowering(overload, type_promotion_kind=None)  # type: ignore[untyped-decorator]
     def lower(*values: Any, grid: Any, **literals: str) -> tuple[()]:
         DirectLaunch.create(overload, *values, grid=list(grid), **literals)
         return ()
@@ -42,7 +42,8 @@ class DirectLaunch(ir.FallbackKernel):  # type: ignore[misc]
             return
         values, launch = self.unflatten_args(self.inputs, self.constant_args)
         launch = {**self.kwargs, **launch}
-        name, kinds = self.op_overload._opname, self.op_overload._overloadname
+        overload: Any = self.op_overload
+        name, kinds = overload._opname, overload._overloadname
         kinds = "" if kinds == "v" else kinds
         device = self._device()
         request = handles.Request(
@@ -65,7 +66,8 @@ class DirectLaunch(ir.FallbackKernel):  # type: ignore[misc]
         self.codegen_unbacked_symbol_defs(wrapper)
 
     def _device(self) -> str:
-        device = self.get_device() or next((i.get_device() for i in self.inputs), None)
+        inputs: Any = self.inputs
+        device = self.get_device() or next((i.get_device() for i in inputs), None)
         if device is None or device.type == "cpu":
             return "cpu"
         return f"{device.type}:{device.index or 0}"

@@ -66,14 +66,15 @@ class KernelVariable(TritonKernelVariable):  # type: ignore[misc]
         return super().call_method(tx, name, args, kwargs)
 
     def _launch(self, tx: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> VariableTracker:
-        bound, options = _bind(tx, self.kernel, args, kwargs)
-        constexprs = [p.name for p in self.kernel.params if p.is_constexpr]
+        kernel: Any = self.kernel
+        bound, options = _bind(tx, kernel, args, kwargs)
+        constexprs = [p.name for p in kernel.params if p.is_constexpr]
         for name in constexprs:
             bound[name] = _constant(bound[name])
         flat = flatten(bound, constexprs, _kind, _items)
         flat = flat._replace(literals={k: _literal(k, v) for k, v in flat.literals.items()})
         settings = {name: _literal(name, value) for name, value in options.items()}
-        call = plan_flat(self.kernel, flat, settings, _describe)
+        call = plan_flat(kernel, flat, settings, _describe)
         launch = {
             "grid": ListVariable(_sizes(tx, grid, bound)),
             "constexprs": ConstantVariable.create(call.constexprs),
@@ -92,7 +93,7 @@ def _bind(
     if len(args) > len(params):
         _refuse(f"{name} takes {len(params)} arguments, got {len(args)}")
     bound = {p.name: value.realize() for p, value in zip(params, args, strict=False)}
-    options = {}
+    options: dict[str, Any] = {}
     names = {p.name for p in params}
     for keyword, value in kwargs.items():
         if keyword in bound:

@@ -28,6 +28,7 @@ def op_schema(fn: Callable[..., Any], name: str, mutates_args: tuple[str, ...]) 
     when ``mutates_args`` names something that is no tensor argument.
     """
     try:
-        return torch.library.infer_schema(fn, op_name=name, mutates_args=mutates_args)
+        schema: str = torch.library.infer_schema(fn, op_name=name, mutates_args=mutates_args)
     except ValueError as error:
         raise ValueError(f"{fn.__module__}.{fn.__qualname__}: {error}") from error
+    return schema
