@@ -53,108 +53,108 @@ def fresh():
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor", "opgraft"])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_launch_with_a_grid_function_traces_into_one_graph(backend, dynamic):
+def test_a_launch_with_a_grid_function_traces_into_one_graph(backend, dynamic, device):
     compiled = torch.compile(lambda x: grid_function(x) + 1, backend=backend, dynamic=dynamic, fullgraph=True)
     for n in (300, 77):
-        x = torch.randn(n)
+        x = torch.randn(n, device=device)
         torch.testing.assert_close(compiled(x), 2 * x + 1)
 
 
-def test_none_and_tensor_arguments_are_told_apart():
+def test_none_and_tensor_arguments_are_told_apart(device):
     compiled = torch.compile(grid_function, fullgraph=True)
-    x, shift = torch.randn(64), torch.randn(64)
+    x, shift = torch.randn(64, device=device), torch.randn(64, device=device)
     torch.testing.assert_close(compiled(x), 2 * x)
     torch.testing.assert_close(compiled(x, shift=shift), 2 * x + shift)
 
 
-def test_defaults_and_options_reach_the_kernel():
+def test_defaults_and_options_reach_the_kernel(device):
     compiled = torch.compile(lambda x: grid_function(x, NEGATE=True, num_warps=2), fullgraph=True)
-    x = torch.randn(64)
+    x = torch.randn(64, device=device)
     torch.testing.assert_close(compiled(x), -2 * x)
 
 
-def test_tuples_of_tensors_are_opened():
+def test_tuples_of_tensors_are_opened(device):
     def f(x):
         out = torch.empty_like(x)
         pair_kernel[(1,)]((x, out), x.numel(), BLOCK=64)
         return out
 
-    x = torch.randn(50)
+    x = torch.randn(50, device=device)
     torch.testing.assert_close(torch.compile(f, fullgraph=True)(x), x + 1)
 
 
-def test_a_kernel_as_constexpr_reaches_the_kernel():
+def test_a_kernel_as_constexpr_reaches_the_kernel(device):
     def f(x):
         out = torch.empty_like(x)
         apply_kernel[(1,)](x, out, x.numel(), FN=double, BLOCK=64)
         return out
 
-    x = torch.randn(50)
+    x = torch.randn(50, device=device)
     torch.testing.assert_close(torch.compile(f, fullgraph=True)(x), x * 2)
 
 
-def test_a_float_argument_is_no_constant_of_the_kernel():
+def test_a_float_argument_is_no_constant_of_the_kernel(device):
     compiled = torch.compile(grid_function, fullgraph=True)
-    x = torch.randn(64)
+    x = torch.randn(64, device=device)
     for scale in (1.5, 2.5, 3.5):
         torch.testing.assert_close(compiled(x, scale=scale), x * scale)
 
 
-def test_writing_an_input_or_a_view_of_it_writes_the_input():
+def test_writing_an_input_or_a_view_of_it_writes_the_input(device):
     def f(x, buffer):
         affine_kernel[(1,)](x, buffer[2 : 2 + x.numel()], x.numel(), 3.0, None, BLOCK=64)
         return buffer.sum()
 
-    x, buffer = torch.randn(40), torch.zeros(60)
+    x, buffer = torch.randn(40, device=device), torch.zeros(60, device=device)
     total = torch.compile(f, fullgraph=True)(x, buffer)
     torch.testing.assert_close(buffer[2:42], 3 * x)
     torch.testing.assert_close(total, buffer.sum())
 
 
-def test_the_same_tensor_read_and_written_is_right():
+def test_the_same_tensor_read_and_written_is_right(device):
     def f(x):
         y = x.clone()
         affine_kernel[(1,)](y, y, y.numel(), 3.0, None, BLOCK=64)
         return y
 
-    x = torch.randn(40)
+    x = torch.randn(40, device=device)
     torch.testing.assert_close(torch.compile(f, fullgraph=True)(x), 3 * x)
 
 
-def test_a_grid_of_four_axes_is_refused():
+def test_a_grid_of_four_axes_is_refused(device):
     def f(x):
         affine_kernel[(1, 1, 1, 1)](x, x, x.numel(), 1.0, None, BLOCK=64)
         return x
 
     with pytest.raises(Exception, match="one to three axes"):
-        torch.compile(f, fullgraph=True)(torch.randn(8))
+        torch.compile(f, fullgraph=True)(torch.randn(8, device=device))
 
 
-def test_a_missing_argument_is_refused_by_name():
+def test_a_missing_argument_is_refused_by_name(device):
     def f(x):
         affine_kernel[(1,)](x, x, BLOCK=64)
         return x
 
     with pytest.raises(Exception, match="misses its argument 'n'"):
-        torch.compile(f, fullgraph=True)(torch.randn(8))
+        torch.compile(f, fullgraph=True)(torch.randn(8, device=device))
 
 
-def test_another_value_of_a_launch_option_is_another_graph_not_a_stale_one():
+def test_another_value_of_a_launch_option_is_another_graph_not_a_stale_one(device):
     def f(x, negate):
         return grid_function(x, NEGATE=negate)
 
     compiled = torch.compile(f, fullgraph=True)
-    x = torch.randn(64)
+    x = torch.randn(64, device=device)
     torch.testing.assert_close(compiled(x, True), -2 * x)
     torch.testing.assert_close(compiled(x, False), 2 * x)
 
 
-def test_under_grad_a_bare_launch_raises_rather_than_give_zeros():
-    x = torch.randn(64)
+def test_under_grad_a_bare_launch_raises_rather_than_give_zeros(device):
+    x = torch.randn(64, device=device)
     with pytest.raises(RuntimeError, match="register_autograd"):
         torch.func.grad(lambda t: grid_function(t).sum())(x)
 
 
-def test_under_vmap_a_bare_launch_raises():
+def test_under_vmap_a_bare_launch_raises(device):
     with pytest.raises(RuntimeError, match="cannot be vmapped"):
-        torch.vmap(grid_function)(torch.randn(3, 64))
+        torch.vmap(grid_function)(torch.randn(3, 64, device=device))

@@ -49,13 +49,13 @@ def increment_(x: torch.Tensor) -> None:
     increment_kernel[(triton.cdiv(x.numel(), 128),)](x, x.numel(), BLOCK=128)
 
 
-def pair(n=300):
+def pair(device, n=300):
     generator = torch.Generator().manual_seed(n)
-    return torch.randn(n, generator=generator), torch.randn(n, generator=generator)
+    return tuple(torch.randn(n, generator=generator).to(device) for _ in range(2))
 
 
-def test_it_is_called_like_its_body_and_through_torch_ops():
-    x, y = pair()
+def test_it_is_called_like_its_body_and_through_torch_ops(device):
+    x, y = pair(device)
     torch.testing.assert_close(scale_add(x, y), x + 2 * y)
     torch.testing.assert_close(scale_add(x, y, alpha=0.5), x + 0.5 * y)
     torch.testing.assert_close(torch.ops.ogtest.scale_add(x, y, 3.0), x + 3 * y)
@@ -79,17 +79,17 @@ def test_meta_tensors_get_the_shape():
     assert scale_add(x, x).shape == (4, 3)
 
 
-def test_opcheck_accepts_it():
-    x, y = pair(64)
+def test_opcheck_accepts_it(device):
+    x, y = pair(device, 64)
     torch.library.opcheck(torch.ops.ogtest.scale_add.default, (x.requires_grad_(), y, 2.0))
 
 
-def test_opcheck_accepts_an_op_that_writes_its_argument():
-    torch.library.opcheck(torch.ops.ogtest.increment_.default, (torch.randn(64),))
+def test_opcheck_accepts_an_op_that_writes_its_argument(device):
+    torch.library.opcheck(torch.ops.ogtest.increment_.default, (torch.randn(64, device=device),))
 
 
-def test_gradients_are_those_that_are_registered():
-    x, y = (t.requires_grad_() for t in pair())
+def test_gradients_are_those_that_are_registered(device):
+    x, y = (t.requires_grad_() for t in pair(device))
     scale_add(x, y, 3.0).sum().backward()
     torch.testing.assert_close(x.grad, torch.ones_like(x))
     torch.testing.assert_close(y.grad, torch.full_like(y, 3.0))
@@ -108,8 +108,8 @@ def test_gradients_are_those_that_are_registered():
 )
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_func_transforms_agree_with_torch(transform, compiled):
-    x, y = pair(16)
+def test_func_transforms_agree_with_torch(transform, compiled, device):
+    x, y = pair(device, 16)
 
     def ours(a):
         return scale_add(y, scale_add(a, a).sin(), 1.5)
@@ -125,18 +125,18 @@ def test_func_transforms_agree_with_torch(transform, compiled):
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor", "opgraft"])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_compiled_agrees_with_eager(backend, dynamic):
+def test_compiled_agrees_with_eager(backend, dynamic, device):
     torch._dynamo.reset()
     compiled = torch.compile(
         lambda a, b: scale_add(a.relu(), b).sin(), backend=backend, dynamic=dynamic, fullgraph=True
     )
     for n in (300, 77):
-        x, y = pair(n)
+        x, y = pair(device, n)
         torch.testing.assert_close(compiled(x, y), (x.relu() + 2 * y).sin())
 
 
 @pytest.mark.parametrize("backend", ["inductor", "opgraft"])
-def test_compiled_training_agrees_with_eager(backend):
+def test_compiled_training_agrees_with_eager(backend, device):
     torch._dynamo.reset()
 
     def loss(a, b):
@@ -144,24 +144,24 @@ def test_compiled_training_agrees_with_eager(backend):
 
     gradients = []
     for run in (loss, torch.compile(loss, backend=backend, fullgraph=True)):
-        x, y = (t.requires_grad_() for t in pair())
+        x, y = (t.requires_grad_() for t in pair(device))
         run(x, y).backward()
         gradients.append((x.grad, y.grad))
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
-def test_an_op_that_writes_its_argument_writes_it_eager_and_compiled():
+def test_an_op_that_writes_its_argument_writes_it_eager_and_compiled(device):
     torch._dynamo.reset()
-    x = torch.zeros(200)
+    x = torch.zeros(200, device=device)
     increment_(x)
     assert x.eq(1).all()
     compiled = torch.compile(lambda t: (increment_(t), t * 2)[1], fullgraph=True)
-    torch.testing.assert_close(compiled(x), torch.full((200,), 4.0))
+    torch.testing.assert_close(compiled(x), torch.full((200,), 4.0, device=device))
     assert x.eq(2).all()
 
 
-def test_writing_bumps_the_version_so_that_a_stale_saved_tensor_is_noticed():
-    x = torch.ones(8, requires_grad=True)
+def test_writing_bumps_the_version_so_that_a_stale_saved_tensor_is_noticed(device):
+    x = torch.ones(8, requires_grad=True, device=device)
     y = x * 2
     z = y.sin()
     increment_(y.detach())
@@ -170,12 +170,12 @@ def test_writing_bumps_the_version_so_that_a_stale_saved_tensor_is_noticed():
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_export_keeps_the_op_whole_and_decompositions_open_it(strict):
+def test_export_keeps_the_op_whole_and_decompositions_open_it(strict, device):
     class Model(torch.nn.Module):
         def forward(self, x, y):
             return scale_add(x, y).cos()
 
-    x, y = pair(40)
+    x, y = pair(device, 40)
     exported = torch.export.export(Model(), (x, y), strict=strict)
     targets = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
     assert targets == ["ogtest.scale_add.default", "aten.cos.default"]
@@ -185,13 +185,13 @@ def test_export_keeps_the_op_whole_and_decompositions_open_it(strict):
 # What an op may write
 
 
-def test_an_undeclared_write_raises_with_the_declaration_to_add_and_writes_nothing():
+def test_an_undeclared_write_raises_with_the_declaration_to_add_and_writes_nothing(device):
     @opgraft.custom_op("ogtest::sneaky")
     def sneaky(x: torch.Tensor) -> torch.Tensor:
         increment_kernel[(1,)](x, x.numel(), BLOCK=128)
         return x.clone()
 
-    x = torch.zeros(16)
+    x = torch.zeros(16, device=device)
     with pytest.raises(RuntimeError, match=r'mutates_args=\("x",\)') as error:
         sneaky(x)
     assert "increment_kernel" in str(error.value)
@@ -200,17 +200,17 @@ def test_an_undeclared_write_raises_with_the_declaration_to_add_and_writes_nothi
         sneaky(mode.from_tensor(x))
 
 
-def test_an_undeclared_write_through_a_view_raises_too():
+def test_an_undeclared_write_through_a_view_raises_too(device):
     @opgraft.custom_op("ogtest::sneaky_view", mutates_args=("y",))
     def sneaky_view(x: torch.Tensor, y: torch.Tensor) -> None:
         increment_kernel[(1,)](x[2:], x.numel() - 2, BLOCK=128)
 
     with pytest.raises(RuntimeError, match=r'mutates_args=\("x", "y"\)'):
-        sneaky_view(torch.zeros(16), torch.zeros(16))
+        sneaky_view(torch.zeros(16, device=device), torch.zeros(16, device=device))
 
 
-def test_reading_an_argument_needs_no_declaration():
-    x, y = pair(10)
+def test_reading_an_argument_needs_no_declaration(device):
+    x, y = pair(device, 10)
     scale_add(x, y)  # raises if a read counted as a write
 
 
@@ -268,7 +268,7 @@ def test_without_a_derivative_backward_says_what_to_call():
         no_derivative(x).sum().backward()
 
 
-def test_lists_optionals_keywords_and_several_outputs():
+def test_lists_optionals_keywords_and_several_outputs(device):
     @opgraft.custom_op("ogtest::many")
     def many(
         xs: list[torch.Tensor],
@@ -292,7 +292,7 @@ def test_lists_optionals_keywords_and_several_outputs():
         return [grad, grad * ctx.scale], second if ctx.has_bias else None
 
     many.register_autograd(backward, setup_context=setup)
-    a, b, bias = (torch.randn(50, requires_grad=True) for _ in range(3))
+    a, b, bias = (torch.randn(50, requires_grad=True, device=device) for _ in range(3))
 
     def loss(op):
         first, second = op([a, b], bias, scale=0.5)
