@@ -243,7 +243,5 @@ def _dense_text(dense: DenseElements) -> str:
     if not dense.type.shape:
         return f"dense<{values[0]}> : {dense.type}"
     for extent in reversed(dense.type.shape[1:]):
-        values = [
-            "[" + ", ".join(values[i : i + extent]) + "]" for i in range(0, len(values), max(extent, 1))
-        ]
+        values = ["[" + ", ".join(values[i : i + extent]) + "]" for i in range(0, len(values), max(extent, 1))]
     return f"dense<[{', '.join(values)}]> : {dense.type}"

@@ -28,9 +28,7 @@ def unverified(module: Any, context: Any) -> Iterator[None]:
         block = ir.builder(context).create_block_with_parent(functions[0].get_region(0), [])
         erase = block.erase
     except AttributeError as error:
-        raise IRError(
-            f"Triton {triton.__version__} lacks a binding that reading its IR needs: {error}"
-        ) from error
+        raise IRError(f"Triton {triton.__version__} lacks a binding that reading its IR needs: {error}") from error
     try:
         yield
     finally:

@@ -46,9 +46,7 @@ POINTER_OPERANDS = {
 }
 
 # Results of these are numbers that say nothing of an address.
-NO_ADDRESS = frozenset(
-    {"arith.cmpi", "arith.cmpf", "tt.histogram", "tt.dot", "tt.dot_scaled", "tt.print", "tt.assert"}
-)
+NO_ADDRESS = frozenset({"arith.cmpi", "arith.cmpf", "tt.histogram", "tt.dot", "tt.dot_scaled", "tt.print", "tt.assert"})
 
 _PURE_DIALECTS = frozenset({"arith", "math", "ub", "scf", "cf"})
 _PURE_NAMES = """

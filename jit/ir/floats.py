@@ -48,9 +48,7 @@ def _format(name: str) -> Format:
     try:
         return FORMATS[name]
     except KeyError:
-        raise IRError(
-            f"constants of type {name} are not supported; expected one of {', '.join(FORMATS)}"
-        ) from None
+        raise IRError(f"constants of type {name} are not supported; expected one of {', '.join(FORMATS)}") from None
 
 
 def decode(name: str, bits: int) -> float:

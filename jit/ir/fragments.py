@@ -42,14 +42,10 @@ _BALANCED_STEP = re.compile(r'[^"<>(){}\[\]\n-]+|"(?:[^"\\\n]|\\.)*"|->|-|[<>(){
 _PAIRS = {"<": ">", "(": ")", "[": "]", "{": "}"}
 _RANGE = re.compile(r"to (?:\d+)?:\d+")
 # The text of most types, to look them up; it names no alias, so it means the same in every module.
-_TYPE_TEXT = re.compile(
-    r"tensor<(?:\d+x)*(?:{0}|!tt\.ptr<{0}>)>|!tt\.ptr<{0}>|{0}".replace("{0}", _SCALAR.pattern)
-)
+_TYPE_TEXT = re.compile(r"tensor<(?:\d+x)*(?:{0}|!tt\.ptr<{0}>)>|!tt\.ptr<{0}>|{0}".replace("{0}", _SCALAR.pattern))
 _KNOWN_TYPES: dict[str, Type] = {}
 # Likewise for attributes that are one short word, and the usual forms of locations.
-_ENTRY = re.compile(
-    r"([A-Za-z_][\w$.]*) = (-?[\w.+-]+(?: : \w+)?|#[\w-]+\.[\w$.-]+<\w+>|@[\w$.]+)(?=[,}])", re.ASCII
-)
+_ENTRY = re.compile(r"([A-Za-z_][\w$.]*) = (-?[\w.+-]+(?: : \w+)?|#[\w-]+\.[\w$.-]+<\w+>|@[\w$.]+)(?=[,}])", re.ASCII)
 _KNOWN_ATTRIBUTES: dict[str, Any] = {}
 _FILE_LOCATION = re.compile(r'loc\("([^"\\\n]*)":(\d+):(\d+)\)')
 _NAME_LOCATION = re.compile(r'loc\("([^"\\\n]*)"\((#[\w$-]+)\)\)', re.ASCII)
@@ -417,9 +413,7 @@ class Cursor:
             return self._alias(match[0], "an attribute")
         match = _DIALECT_NAME.match(self.text, start)
         if match is None or "." not in match[0]:
-            self.fail(
-                "an attribute such as #dialect.name<...>; this alias is not defined in this text", start
-            )
+            self.fail("an attribute such as #dialect.name<...>; this alias is not defined in this text", start)
         self.pos = match.end()
         if self.text.startswith("<", self.pos):
             self.balanced()

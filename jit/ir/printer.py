@@ -113,9 +113,7 @@ class _Printer:
     def _region(self, region: Region, indent: str) -> None:
         for index, block in enumerate(region.blocks):
             if index or block.arguments or block.predecessors:
-                arguments = ", ".join(
-                    [f"{self.name(a)}: {a.type}{self.location(a.location)}" for a in block.arguments]
-                )
+                arguments = ", ".join([f"{self.name(a)}: {a.type}{self.location(a.location)}" for a in block.arguments])
                 label = self.block_name(block)
                 self.lines.append(f"{indent}{label}({arguments}):" if arguments else f"{indent}{label}:")
             for op in block.operations:

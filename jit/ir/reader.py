@@ -19,14 +19,13 @@ import re
 from typing import Any, NoReturn
 
 from .fragments import Cursor
+from .invariants import REGIONS, broken, broken_branches
 from .locations import UNKNOWN, Location
 from .structure import Block, Module, Operation, Region, Value, copied_attributes
 from .types import Type
 
 _ID = r"%[\w$.-]+"
-_HEAD = re.compile(
-    rf'\s*(?:({_ID}(?::\d+)?(?:, {_ID}(?::\d+)?)*) = )?"([\w$.-]+)"\(((?:%[^)\n]*)?)\)', re.ASCII
-)
+_HEAD = re.compile(rf'\s*(?:({_ID}(?::\d+)?(?:, {_ID}(?::\d+)?)*) = )?"([\w$.-]+)"\(((?:%[^)\n]*)?)\)', re.ASCII)
 _SINGLE = re.compile(_ID, re.ASCII)
 _USE = re.compile(rf"{_ID}(?:#\d+)?", re.ASCII)
 _FIRST = re.compile(r"\s*(\S)")
@@ -69,8 +68,11 @@ class _Scope:
 class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text if text.endswith("\n") else text + "\n"
-        aliases = {match[1]: match.end() for match in _ALIAS.finditer(self.text)}
+        aliases: dict[str, int] = {}
         self.cursor = Cursor(self.text, aliases)
+        for match in _ALIAS.finditer(self.text):
+            if aliases.setdefault(match[1], match.end()) != match.end():
+                self.cursor.fail(f"one definition of {match[1]}; this is another", match.start())
         self.pos = 0
         self.values: dict[str, Value] = {}
         self.scopes: list[_Scope] = []
@@ -144,9 +146,9 @@ class _Reader:
             if target.parent is not region:
                 self.fail(f"a definition of the block ^{name} in this region")
         _drop_stray_code(region)
-        for target in region.blocks:
-            if not target.operations:
-                self.fail("operations in each block of this region")
+        assert region.parent is not None
+        if region.parent.name != "builtin.module":
+            self._check(broken_branches(region), self.pos)
         self.scopes.pop()
         self._leave(scope)
         if isolated:
@@ -240,6 +242,8 @@ class _Reader:
             op.targets.extend([self._target(target, scope) for target in targets])
         if result_names is not None or result_types:
             self._name_results(op, result_names, scope, match.start())
+        if nested or name in REGIONS or name == "tt.func":
+            self._check(broken(op), match.start())
         return op
 
     def _location(self, start: int, end: int) -> Location:
@@ -285,16 +289,17 @@ class _Reader:
         op.targets.extend([self._target(target, scope) for target in targets])
         op.results = [Value(type, op, index) for index, type in enumerate(result_types)]
         self._name_results(op, result_names, scope, match.start())
+        self._check(broken(op), match.start())
         return op
 
-    def _operands(
-        self, op: Operation, text: str, types: tuple[Type, ...], pos: int, scope: _Scope
-    ) -> list[Value]:
+    def _check(self, problem: str | None, pos: int) -> None:
+        if problem is not None:
+            self.fail(problem, pos)
+
+    def _operands(self, op: Operation, text: str, types: tuple[Type, ...], pos: int, scope: _Scope) -> list[Value]:
         names = text.split(", ") if text else []
         if len(names) != len(types):
-            self.fail(
-                f"as many types as operands ({op.name} has {len(names)} operands, {len(types)} types)", pos
-            )
+            self.fail(f"as many types as operands ({op.name} has {len(names)} operands, {len(types)} types)", pos)
         operands = []
         values = self.values
         for index, name in enumerate(names):
@@ -389,10 +394,6 @@ def _drop_stray_code(region: Region) -> None:
         blocks.pop().parent = None
     for block in blocks:
         operations = block.operations
-        if any(op.name == "scf.yield" and not op.operands for op in operations[:-1]):
-            kept = [
-                op
-                for op in operations
-                if op is operations[-1] or op.name != "scf.yield" or op.operands or op.results
-            ]
-            block.operations[:] = kept
+        for index in reversed(range(len(operations) - 1)):
+            if operations[index].name == "scf.yield" and not operations[index].operands:
+                operations.pop(index).parent = None

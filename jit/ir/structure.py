@@ -28,9 +28,7 @@ class Value:
 
     __slots__ = ("_location", "_name", "index", "owner", "type", "uses")
 
-    def __init__(
-        self, type: Type, owner: Operation | Block, index: int, location: Location | None = None
-    ) -> None:
+    def __init__(self, type: Type, owner: Operation | Block, index: int, location: Location | None = None) -> None:
         self.type = type
         self.owner = owner
         self.index = index
@@ -278,9 +276,7 @@ class Operation:
         arguments of the copy are added to it."""
         mapping = {} if mapping is None else mapping
         copy = _clone(self, mapping, {})
-        for old, new in zip(
-            self.walk(), copy.walk(), strict=True
-        ):  # uses that precede their definition in the text
+        for old, new in zip(self.walk(), copy.walk(), strict=True):  # uses that precede their definition in the text
             for index, value in enumerate(old._operands):
                 if value in mapping and new._operands[index] is not mapping[value]:
                     new.set_operand(index, mapping[value])
@@ -387,9 +383,7 @@ class Module:
     @property
     def entry(self) -> Operation:
         """The kernel: the one public `tt.func`."""
-        public = [
-            op for op in self.functions.values() if op.attributes.get("sym_visibility", "public") == "public"
-        ]
+        public = [op for op in self.functions.values() if op.attributes.get("sym_visibility", "public") == "public"]
         if len(public) != 1:
             names = [op.attributes["sym_name"] for op in public]
             raise IRError(f"expected one public tt.func (the kernel), found {names}")
