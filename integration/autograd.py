@@ -49,6 +49,8 @@ def autograd_kernel(overload: Any, formula: Formula, written: tuple[int, ...]) -
                     f"{overload.name()}: writes {', '.join(names)}, and a written argument requires grad; "
                     "opgraft has no derivative for in-place ops: clone it, or detach it first"
                 )
+            # The dispatcher leaves out trailing arguments that equal their defaults.
+            args, kwargs = compat.fill_defaults(overload._schema, args, kwargs)
             flat, spec = pytree.tree_flatten(args)
             with compat.single_level_autograd_function():
                 result = function.apply(keyset, below, spec, kwargs, keyword_only, *flat)
@@ -78,13 +80,12 @@ def _function(overload: Any, formula: Formula) -> Any:
     def forward(
         ctx: Any, keyset: Any, below: Any, spec: Any, kwargs: dict[str, Any], keyword_only: Any, *flat: Any
     ) -> Any:
-        args = pytree.tree_unflatten(list(flat), spec)
+        args = tuple(pytree.tree_unflatten(list(flat), spec))
         result = below(keyset, args, kwargs)
         ctx.op_spec = spec
         if formula.setup_context is not None:
-            inputs, keywords = compat.fill_defaults(overload._schema, args, kwargs)
-            more = {"keyword_only_inputs": keywords} if keyword_only else {}
-            formula.setup_context(ctx=ctx, inputs=inputs, output=result, **more)
+            more = {"keyword_only_inputs": kwargs} if keyword_only else {}
+            formula.setup_context(ctx=ctx, inputs=args, output=result, **more)
         return tuple(result) if isinstance(result, list) else result
 
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -114,7 +115,7 @@ def _function(overload: Any, formula: Formula) -> Any:
 
 def _spread(gradients: tuple[Any, ...], spec: Any, name: str) -> list[Any]:
     """One gradient for each leaf of the arguments; None for a whole list stands for each of its items."""
-    children = pytree.treespec_children(spec) if hasattr(pytree, "treespec_children") else spec.children_specs
+    children = spec.children() if hasattr(spec, "children") else spec.children_specs
     if len(gradients) > len(children) or any(g is not None for g in gradients[len(children) :]):
         raise RuntimeError(
             f"{name}: backward returned {len(gradients)} gradients for {len(children)} arguments; "
