@@ -44,9 +44,11 @@ _RANGE = re.compile(r"to (?:\d+)?:\d+")
 # The text of most types, to look them up; it names no alias, so it means the same in every module.
 _TYPE_TEXT = re.compile(r"tensor<(?:\d+x)*(?:{0}|!tt\.ptr<{0}>)>|!tt\.ptr<{0}>|{0}".replace("{0}", _SCALAR.pattern))
 _KNOWN_TYPES: dict[str, Type] = {}
+_SIGNATURE = re.compile(r"\(([^()]*)\) -> (?:\(([^()]*)\)|([^()\s]+))")
 # Likewise for attributes that are one short word, and the usual forms of locations.
 _ENTRY = re.compile(r"([A-Za-z_][\w$.]*) = (-?[\w.+-]+(?: : \w+)?|#[\w-]+\.[\w$.-]+<\w+>|@[\w$.]+)(?=[,}])", re.ASCII)
 _KNOWN_ATTRIBUTES: dict[str, Any] = {}
+_ALIAS_LOCATION = re.compile(r"loc\((#[\w$-]+)\)", re.ASCII)
 _FILE_LOCATION = re.compile(r'loc\("([^"\\\n]*)":(\d+):(\d+)\)')
 _NAME_LOCATION = re.compile(r'loc\("([^"\\\n]*)"\((#[\w$-]+)\)\)', re.ASCII)
 _OTHER_TYPES = frozenset({"none", "complex", "tuple", "vector", "memref", "token"})
@@ -164,7 +166,11 @@ class Cursor:
             self.fail(f"a definition of {name} that does not use itself", self.aliases[name])
         self._resolving.add(name)
         back, self.pos = self.pos, self.aliases[name]
-        value: Any = self.read_type() if name[0] == "!" else self.read_attribute()
+        value: Any
+        if self.text.startswith("loc(", self.pos):
+            value = self.read_location()
+        else:
+            value = self.read_type() if name[0] == "!" else self.read_attribute()
         if self.pos < len(self.text) and self.text[self.pos] != "\n":
             self.fail(f"the end of the definition of {name}")
         self.pos = back
@@ -269,18 +275,32 @@ class Cursor:
 
     def read_signature(self, end: int | None = None) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
         """`(i32, f32) -> f32` as (inputs, results); `end`, where it should end, is for looking it up."""
-        if end is None:
-            return self._read_signature()
         self.skip()
+        if end is not None:
+            found = self._known_signature(end)
+            if found is not None:
+                self.pos = end
+                return found
+        return self._read_signature()
+
+    def _known_signature(self, end: int) -> tuple[tuple[Type, ...], tuple[Type, ...]] | None:
+        """The signature between `pos` and `end` where all of its types are known by their text; else None."""
         text = self.text[self.pos : end]
-        known = self._signatures.get(text)
-        if known is not None:
-            self.pos = end
-            return known
-        known = self._read_signature()
-        if self.pos == end:
-            self._signatures[text] = known
-        return known
+        found = self._signatures.get(text)
+        if found is not None:
+            return found
+        match = _SIGNATURE.fullmatch(text)
+        if match is None:
+            return None
+        left, many, one = match.groups()
+        right = one or many
+        try:
+            inputs = tuple([_KNOWN_TYPES[word] for word in left.split(", ")]) if left else ()
+            results = tuple([_KNOWN_TYPES[word] for word in right.split(", ")]) if right else ()
+        except KeyError:
+            return None
+        self._signatures[text] = inputs, results
+        return inputs, results
 
     def _read_signature(self) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
         inputs = self._type_list()
@@ -367,6 +387,9 @@ class Cursor:
             if name in entries:
                 self.fail(f"each attribute once; {name!r} comes twice", start)
             entries[name] = value
+            if self.text.startswith(", ", self.pos):  # how MLIR prints it
+                self.pos += 2
+                continue
             if self.accept("}"):
                 return entries
             self.expect(",", "or '}' between attributes")
@@ -545,6 +568,14 @@ class Cursor:
 
     def read_location(self) -> Location:
         """`loc(...)`."""
+        match = _ALIAS_LOCATION.match(self.text, self.pos)
+        if match is not None:
+            self.pos = match.end(1)
+            found = self._alias(match[1], "a location")
+            if not isinstance(found, Location):
+                self.fail(f"a location; {match[1]} is none", match.start(1))
+            self.pos = match.end()
+            return found
         match = _FILE_LOCATION.match(self.text, self.pos)
         if match is not None:
             self.pos = match.end()

@@ -47,6 +47,7 @@ def _broken_control_flow(op: Operation) -> str | None:
     """The values that enter and leave the regions must match in number and type."""
     blocks = [region.blocks[0] for region in op.regions if region.blocks]
     ends = [block.operations[-1].operands for block in blocks]
+    matches: list[tuple[str, Sequence[Value], Sequence[Value]]]
     if op.name == "scf.if":
         matches = [("yielded values", end, op.results) for end in ends]
         if len(blocks) == 1 and op.results:

@@ -36,6 +36,7 @@ _END_OF_LABEL = re.compile(r":[ \t]*(?://[^\n]*)?\n")
 _REGION_END = re.compile(r"\s*\}(\)|, \{\n)")
 _ALIAS = re.compile(r"^([#!][\w$-]+) = ", re.ASCII | re.MULTILINE)
 _BLANK = re.compile(r"(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*")
+_PLAIN_PROPERTIES = re.compile(r'<\{[^{}"\n]*\}>')
 _ISOLATED = frozenset({"tt.func", "builtin.module"})
 
 # What stands behind the operands: successors, attributes, names of the discardable ones, whether the
@@ -78,6 +79,7 @@ class _Reader:
         self.scopes: list[_Scope] = []
         self.tails: dict[str, _Tail] = {}
         self.locations: dict[str, Location] = {}
+        self.properties: dict[str, dict[str, Any]] = {}
 
     def fail(self, expected: str, pos: int | None = None) -> NoReturn:
         self.cursor.fail(expected, self.pos if pos is None else pos)
@@ -251,10 +253,11 @@ class _Reader:
         key = self.text[start:end]
         found = self.locations.get(key)
         if found is None:
-            self.cursor.pos = start
-            found = self.cursor.read_location()
-            if self.cursor.pos != end:
-                self.cursor.fail("the end of the line after the operation's location")
+            cursor = self.cursor
+            cursor.pos = start
+            found = cursor.read_location()
+            if cursor.pos != end:
+                cursor.fail("the end of the line after the operation's location")
             self.locations[key] = found
         return found
 
@@ -284,7 +287,7 @@ class _Reader:
             cursor.fail("a location or the end of the line after the operation")
         self.pos = end + 1
         op.operands = self._operands(op, operand_text, operand_types, match.start(3), scope)
-        op.attributes = self._merge(properties, extra)
+        op.attributes = copied_attributes(self._merge(properties, extra))
         op.discardable = frozenset(extra) if extra else _NONE
         op.targets.extend([self._target(target, scope) for target in targets])
         op.results = [Value(type, op, index) for index, type in enumerate(result_types)]
@@ -372,11 +375,18 @@ class _Reader:
     def _properties(self) -> dict[str, Any]:
         cursor = self.cursor
         cursor.skip()
-        if not cursor.text.startswith("<{", cursor.pos):
+        start = cursor.pos
+        if not cursor.text.startswith("<{", start):
             return {}
+        match = _PLAIN_PROPERTIES.match(self.text, start)
+        if match is not None and match[0] in self.properties:
+            cursor.pos = match.end()
+            return self.properties[match[0]]
         cursor.pos += 1
         properties = cursor.read_dictionary()
         cursor.expect(">", "after the properties")
+        if match is not None and match.end() == cursor.pos:
+            self.properties[match[0]] = properties
         return properties
 
     def _target(self, name: str, scope: _Scope) -> Block:
