@@ -21,6 +21,11 @@ def resolve(name: str, grid: Any, arguments: dict[str, Any]) -> tuple[int, int, 
     """
     if callable(grid):
         grid = grid(arguments)
+    return resolve_sizes(name, grid)
+
+
+def resolve_sizes(name: str, grid: Any) -> tuple[int, int, int]:
+    """The same for a grid that is no function, or for what such a function returned."""
     if grid.__class__ is tuple and len(grid) == 3 and all(size.__class__ is int for size in grid):
         sizes: tuple[int, ...] = grid
     else:

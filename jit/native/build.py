@@ -25,7 +25,19 @@ from types import ModuleType
 from typing import Any
 
 _NAME = "opgraft_launch"
-_FILES = ("launch.h", "tensor.c", "scalar.c", "cuda.c", "cpu.c", "handle.c", "module.c")
+_FILES = (
+    "launch.h",
+    "tensor.c",
+    "scalar.c",
+    "cuda.c",
+    "cpu.c",
+    "handle.c",
+    "watch.c",
+    "key.c",
+    "dispatcher.c",
+    "launcher.c",
+    "module.c",
+)
 _FLAGS = ["-O2", "-fvisibility=hidden"]
 
 _lock = threading.Lock()
@@ -69,9 +81,10 @@ def _load_or_warn() -> ModuleType | None:
 
 
 def _configure(module: Any) -> None:
+    from ..grid import resolve_sizes
     from . import compat, errors
 
-    module.set_errors(errors.cuda_error, errors.guard_error)
+    module.set_functions(cuda_error=errors.cuda_error, guard_error=errors.guard_error, resolve_grid=resolve_sizes)
     module.configure(**compat.torch_access())
 
 

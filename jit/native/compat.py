@@ -7,6 +7,8 @@ promised:
 | --- | --- | --- |
 | `aoti_torch_get_data_ptr`, `_get_dtype`, `_get_device_type`, `_get_device_index` (the stable C shim that AOTInductor's output links to) | reading a tensor in about 5 ns | the Python methods, about 60 ns |
 | the offset of the `at::Tensor` in a `torch.Tensor` object, found by comparing with the pointer that `torch._C._aoti.unsafe_alloc_void_ptr_from_tensor` hands out, and checked on tensors of several kinds | calling that shim | the Python methods |
+| `c10::impl::TorchDispatchModeTLS::stack_len()` and `tls_is_dispatch_key_included()` in libc10, checked against what `torch._C` says with and without a mode and a key | seeing torch dispatch modes and `torch.func` transforms before a launch | every launch goes through Python |
+| `aoti_torch_get_current_cuda_stream` in libtorch_cuda | the stream of a launch on CUDA | these launches go through Python |
 | `at::get_num_threads()` in libtorch_cpu, or `omp_get_max_threads()` | the threads of a CPU launch, as `torch.set_num_threads` set them for this thread | one thread |
 
 Looked at: torch 2.11.0, 2.13.0.
@@ -20,6 +22,8 @@ from typing import Any
 
 _SHIM = ("get_data_ptr", "get_dtype", "get_device_type", "get_device_index")
 _THREADS = ("_ZN2at15get_num_threadsEv", "omp_get_max_threads")
+_COUNT_MODES = "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"
+_KEY_INCLUDED = "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"
 
 
 def torch_library(name: str) -> ctypes.CDLL | None:
@@ -48,11 +52,16 @@ def torch_access() -> dict[str, Any]:
     library = torch_library("libtorch_cpu.so")
     addresses = {name: symbol_address(library, f"aoti_torch_{name}") for name in _SHIM}
     offset = _tensor_offset(library, addresses) if all(addresses.values()) else 0
+    count_modes, key_included, functorch_key = _interception()
     return {
         "tensor_type": torch.Tensor,
         "parameter_type": torch.nn.Parameter,
         "tensor_offset": offset,
         "get_num_threads": _num_threads_address(library),
+        "get_cuda_stream": symbol_address(torch_library("libtorch_cuda.so"), "aoti_torch_get_current_cuda_stream"),
+        "count_modes": count_modes,
+        "key_included": key_included,
+        "functorch_key": functorch_key,
         **addresses,
     }
 
@@ -65,6 +74,48 @@ def _num_threads_address(library: ctypes.CDLL | None) -> int:
         if address and ctypes.CFUNCTYPE(ctypes.c_int)(address)() == torch.get_num_threads():
             return address
     return 0
+
+
+def _interception() -> tuple[int, int, int]:
+    """Addresses of the functions that count dispatch modes and look up a dispatch key, and the key of functorch.
+
+    All 0 when one of them is missing or says something else than torch's own Python functions.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    library = torch_library("libc10.so")
+    modes, included = symbol_address(library, _COUNT_MODES), symbol_address(library, _KEY_INCLUDED)
+    if not modes or not included:
+        return 0, 0, 0
+    count = ctypes.CFUNCTYPE(ctypes.c_int64)(modes)
+    is_included = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_uint16)(included)
+
+    class Probe(TorchDispatchMode):  # type: ignore[misc]
+        """A mode that does nothing."""
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    try:
+        key = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
+        number = int(key)
+
+        def right() -> bool:
+            """Whether both say now what Python says."""
+            return bool(
+                count() == torch._C._len_torch_dispatch_stack()
+                and is_included(number) == torch._C._dispatch_tls_is_dispatch_key_included(key)
+            )
+
+        checks = [right()]
+        with Probe():
+            checks.append(right() and count() > 0)
+        with torch._C._IncludeDispatchKeyGuard(key):
+            checks.append(right() and is_included(number))
+    except (AttributeError, TypeError):
+        return 0, 0, 0
+    return (modes, included, number) if all(checks) else (0, 0, 0)
 
 
 def _tensor_offset(library: ctypes.CDLL | None, addresses: dict[str, int]) -> int:

@@ -27,18 +27,18 @@ typedef struct {
   PyObject *argument_names; /* tuple of str */
   PyObject *fallback;       /* called when a guard fails; None: an error */
   PyObject *owner;          /* whatever must live as long as `function` */
+  PyObject *after_launch;   /* called without arguments after each launch on the CPU; None: nothing */
 } Handle;
 
 static PyTypeObject Handle_Type;
 
 /* Allocates scratch memory into `slot`. Returns its owner (a new reference; None without scratch), or NULL. */
-static PyObject *scratch_allocate(const Scratch *scratch, const Handle *handle, PyObject *stream,
-                                  const int32_t grid[3], Slot *slot) {
+static PyObject *scratch_allocate(const Scratch *scratch, void *stream, const int32_t grid[3], Slot *slot) {
   slot->u64 = 0;
   if (LIKELY(!scratch->allocate)) return Py_NewRef(Py_None);
-  int64_t programs = (int64_t)grid[0] * grid[1] * grid[2] * handle->cuda.ctas;
-  PyObject *memory = PyObject_CallFunction(scratch->allocate, "LLO", (long long)(programs * scratch->bytes_per_program),
-                                           (long long)scratch->alignment, stream);
+  int64_t bytes = (int64_t)grid[0] * grid[1] * grid[2] * scratch->bytes_per_program;
+  PyObject *memory = PyObject_CallFunction(scratch->allocate, "LLK", (long long)bytes, (long long)scratch->alignment,
+                                           (unsigned long long)(uintptr_t)stream);
   if (memory && read_pointer(memory, &slot->u64) < 0) Py_CLEAR(memory);
   return memory;
 }
@@ -65,24 +65,19 @@ static void raise_guard_error(Handle *handle, Py_ssize_t index, PyObject *value)
   Py_DECREF(error);
 }
 
-static int handle_launch_cuda(Handle *handle, PyObject *stream, PyObject *const *arguments, const int32_t grid[3],
+static int handle_launch_cuda(Handle *handle, void *stream, PyObject *const *arguments, const int32_t grid[3],
                               Slot *slots, void **parameters) {
-  void *raw_stream = NULL;
-  if (LIKELY(stream != Py_None)) {
-    raw_stream = PyLong_AsVoidPtr(stream);
-    if (UNLIKELY(raw_stream == NULL && PyErr_Occurred())) return -1;
-  }
   int status = -1;
   PyObject *memory[2] = {NULL, NULL};
   for (int i = 0; i < 2; ++i) {
     Slot *slot = &slots[handle->n_passed + i];
     parameters[handle->n_passed + i] = slot;
-    memory[i] = scratch_allocate(&handle->scratch[i], handle, stream, grid, slot);
+    memory[i] = scratch_allocate(&handle->scratch[i], stream, grid, slot);
     if (!memory[i]) goto done;
   }
   CUresult result;
   Py_BEGIN_ALLOW_THREADS;
-  result = cuda_launch(&handle->cuda, handle->function, raw_stream, grid, parameters);
+  result = cuda_launch(&handle->cuda, handle->function, stream, grid, parameters);
   Py_END_ALLOW_THREADS;
   if (UNLIKELY(result != CUDA_SUCCESS))
     raise_cuda_error(result, handle, arguments, grid);
@@ -94,10 +89,9 @@ done:
   return status;
 }
 
-/* Launches over `grid`. `slots` holds the packed parameters, with room for two more. Returns 0, or -1 with an exception.
- * The GIL is free while the kernel or the driver runs. */
-static int handle_launch(Handle *handle, PyObject *stream, PyObject *const *arguments, const int32_t grid[3],
-                         Slot *slots) {
+/* Launches over `grid`. `slots` holds the packed parameters, with room for two more; `arguments` are named in errors.
+ * Returns 0, or -1 with an exception. The GIL is free while the kernel or the driver runs. */
+static int handle_launch(Handle *handle, void *stream, PyObject *const *arguments, const int32_t grid[3], Slot *slots) {
   int64_t programs = (int64_t)grid[0] * grid[1];
   if (UNLIKELY(__builtin_mul_overflow(programs, (int64_t)grid[2], &programs))) {
     PyErr_Format(PyExc_ValueError, "%U: the grid (%d, %d, %d) has more than 2**63 programs", handle->name, grid[0],
@@ -114,7 +108,10 @@ static int handle_launch(Handle *handle, PyObject *stream, PyObject *const *argu
   Py_BEGIN_ALLOW_THREADS;
   kernel(grid[0], grid[1], grid[2], threads, parameters);
   Py_END_ALLOW_THREADS;
-  return 0;
+  if (LIKELY(handle->after_launch == Py_None)) return 0;
+  PyObject *result = PyObject_CallNoArgs(handle->after_launch);
+  Py_XDECREF(result);
+  return result ? 0 : -1;
 }
 
 /* One axis of a grid: an int from 0 to 2**31 - 1. Returns 0, or -1 with an exception. */
@@ -167,7 +164,12 @@ static PyObject *handle_call(PyObject *self, PyObject *const *arguments, size_t 
   int32_t grid[3];
   for (int axis = 0; axis < 3; ++axis)
     if (UNLIKELY(read_grid_axis(handle->name, arguments[n - 3 + axis], axis, &grid[axis]) < 0)) return NULL;
-  if (UNLIKELY(handle_launch(handle, arguments[0], values, grid, slots) < 0)) return NULL;
+  void *stream = NULL;
+  if (handle->on_cuda && arguments[0] != Py_None) {
+    stream = PyLong_AsVoidPtr(arguments[0]);
+    if (UNLIKELY(stream == NULL && PyErr_Occurred())) return NULL;
+  }
+  if (UNLIKELY(handle_launch(handle, stream, values, grid, slots) < 0)) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -191,15 +193,16 @@ static int parse_scratch(PyObject *description, Scratch *scratch) {
 static PyObject *handle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"kind",        "function", "codes",    "name",           "argument_names", "fallback",
                              "owner",       "threads",  "shared",   "num_ctas",       "cooperative",    "dependent",
-                             "device",      "libcuda",  "global_scratch", "profile_scratch", NULL};
+                             "device",      "libcuda",  "global_scratch", "profile_scratch", "after_launch",   NULL};
   const char *kind, *codes, *libcuda = NULL;
   unsigned long long function;
   PyObject *name, *argument_names, *fallback = Py_None, *owner = Py_None;
-  PyObject *global_scratch = Py_None, *profile_scratch = Py_None;
+  PyObject *global_scratch = Py_None, *profile_scratch = Py_None, *after_launch = Py_None;
   int threads = 128, shared = 0, ctas = 1, cooperative = 0, dependent = 0, device = -1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sKsUO!|$OOiiippizOO:Handle", keywords, &kind, &function, &codes, &name,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sKsUO!|$OOiiippizOOO:Handle", keywords, &kind, &function, &codes, &name,
                                    &PyTuple_Type, &argument_names, &fallback, &owner, &threads, &shared, &ctas,
-                                   &cooperative, &dependent, &device, &libcuda, &global_scratch, &profile_scratch))
+                                   &cooperative, &dependent, &device, &libcuda, &global_scratch, &profile_scratch,
+                                   &after_launch))
     return NULL;
   bool on_cuda = strcmp(kind, "cuda") == 0;
   if (!on_cuda && strcmp(kind, "cpu") != 0) {
@@ -235,6 +238,7 @@ static PyObject *handle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
   handle->argument_names = Py_NewRef(argument_names);
   handle->fallback = Py_NewRef(fallback);
   handle->owner = Py_NewRef(owner);
+  handle->after_launch = Py_NewRef(after_launch);
   handle->codes = PyMem_Malloc(n_codes + 1);
   if (!handle->codes) {
     PyErr_NoMemory();
@@ -259,6 +263,7 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
   Py_VISIT(handle->argument_names);
   Py_VISIT(handle->fallback);
   Py_VISIT(handle->owner);
+  Py_VISIT(handle->after_launch);
   Py_VISIT(handle->scratch[0].allocate);
   Py_VISIT(handle->scratch[1].allocate);
   return 0;
@@ -269,6 +274,7 @@ static int handle_clear(PyObject *self) {
   Py_CLEAR(handle->argument_names);
   Py_CLEAR(handle->fallback);
   Py_CLEAR(handle->owner);
+  Py_CLEAR(handle->after_launch);
   Py_CLEAR(handle->scratch[0].allocate);
   Py_CLEAR(handle->scratch[1].allocate);
   return 0;

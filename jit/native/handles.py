@@ -43,6 +43,7 @@ def make_handle(
     device: int | None = None,
     global_scratch: Scratch | None = None,
     profile_scratch: Scratch | None = None,
+    after_launch: Callable[[], object] | None = None,
 ) -> Handle:
     """A handle of the compiled kernel at the address `function`.
 
@@ -64,6 +65,8 @@ def make_handle(
     grid2)`; without one it raises ValueError (TypeError for a wrong kind) naming the argument. `owner` is
     kept alive by the handle.
 
+    CPU only: `after_launch` is called after each launch; what it raises is raised.
+
     CUDA only: `threads` of a block, bytes of dynamic `shared` memory, `num_ctas` blocks in a cluster (the
     grid counts clusters), `cooperative` and programmatic `dependent` launch, the `device` index whose
     primary context the function was loaded into (None: the current context), and the scratch memory as
@@ -81,7 +84,9 @@ def make_handle(
             raise RuntimeError(
                 f"{name}: launching on {kind} needs a C compiler on this machine (set CC, or install gcc)"
             )
-        return PythonHandle(function, codes, name, argument_names, fallback=fallback, owner=owner)
+        return PythonHandle(
+            function, codes, name, argument_names, fallback=fallback, owner=owner, after_launch=after_launch
+        )
     handle: Handle = native.Handle(
         kind,
         function,
@@ -99,6 +104,7 @@ def make_handle(
         libcuda=_libcuda() if kind == "cuda" else None,
         global_scratch=global_scratch,
         profile_scratch=profile_scratch,
+        after_launch=after_launch,
     )
     return handle
 

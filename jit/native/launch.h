@@ -1,7 +1,7 @@
 /* What the parts of the launch extension share.
  *
  * build.py joins the files of this folder into one translation unit (this header, tensor.c, scalar.c, cuda.c, cpu.c,
- * handle.c, dispatcher.c, module.c), so everything but the module's init function is static.
+ * handle.c, watch.c, key.c, dispatcher.c, launcher.c, module.c), so everything but the module's init function is static.
  */
 #ifndef OPGRAFT_LAUNCH_H
 #define OPGRAFT_LAUNCH_H
@@ -47,8 +47,13 @@ typedef struct {
   int32_t (*get_device_type)(void *, int32_t *);
   int32_t (*get_device_index)(void *, int32_t *);
   int (*get_num_threads)(void); /* torch.get_num_threads() of this thread; NULL: one thread */
+  int32_t (*get_cuda_stream)(int32_t, void **);
+  int64_t (*count_modes)(void);   /* entered torch dispatch modes of this thread */
+  bool (*key_included)(uint16_t); /* whether a dispatch key is active in this thread */
+  uint16_t functorch_key;         /* the key that is active under torch.func transforms */
   PyObject *cuda_error;         /* (result, error name, error text, handle, arguments, grid) -> exception */
   PyObject *guard_error;        /* (handle, argument index, value) -> exception */
+  PyObject *resolve_grid;       /* (kernel's name, grid) -> tuple of three ints */
 } Configuration;
 
 static Configuration torch_access;

@@ -9,14 +9,17 @@ static int replace(PyObject **target, PyObject *value) {
 }
 
 static PyObject *configure(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *keywords[] = {"tensor_type", "parameter_type",  "tensor_offset", "get_data_ptr", "get_dtype",
-                             "get_device_type", "get_device_index", "get_num_threads", NULL};
+  static char *keywords[] = {"tensor_type",      "parameter_type",  "tensor_offset",   "get_data_ptr", "get_dtype",
+                             "get_device_type",  "get_device_index", "get_num_threads", "get_cuda_stream",
+                             "count_modes",      "key_included",    "functorch_key",   NULL};
   PyTypeObject *tensor_type, *parameter_type;
   Py_ssize_t offset;
-  unsigned long long data_ptr, dtype, device_type, device_index, num_threads;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!O!nKKKKK:configure", keywords, &PyType_Type, &tensor_type,
+  unsigned long long data_ptr, dtype, device_type, device_index, num_threads, cuda_stream, count_modes, key_included;
+  unsigned short functorch_key;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!O!nKKKKKKKKH:configure", keywords, &PyType_Type, &tensor_type,
                                    &PyType_Type, &parameter_type, &offset, &data_ptr, &dtype, &device_type,
-                                   &device_index, &num_threads))
+                                   &device_index, &num_threads, &cuda_stream, &count_modes, &key_included,
+                                   &functorch_key))
     return NULL;
   replace((PyObject **)&torch_access.tensor_type, (PyObject *)tensor_type);
   replace((PyObject **)&torch_access.parameter_type, (PyObject *)parameter_type);
@@ -25,32 +28,53 @@ static PyObject *configure(PyObject *module, PyObject *args, PyObject *kwargs) {
   torch_access.get_device_type = (int32_t(*)(void *, int32_t *))(uintptr_t)device_type;
   torch_access.get_device_index = (int32_t(*)(void *, int32_t *))(uintptr_t)device_index;
   torch_access.get_num_threads = (int (*)(void))(uintptr_t)num_threads;
+  torch_access.get_cuda_stream = (int32_t(*)(int32_t, void **))(uintptr_t)cuda_stream;
+  torch_access.key_included = (bool (*)(uint16_t))(uintptr_t)key_included;
+  torch_access.functorch_key = functorch_key;
+  /* Without the other question this one is no use. */
+  torch_access.count_modes = key_included ? (int64_t(*)(void))(uintptr_t)count_modes : NULL;
   torch_access.tensor_offset = offset;
   Py_RETURN_NONE;
 }
 
-static PyObject *set_errors(PyObject *module, PyObject *args) {
-  PyObject *cuda_error, *guard_error;
-  if (!PyArg_ParseTuple(args, "OO:set_errors", &cuda_error, &guard_error)) return NULL;
+static PyObject *set_functions(PyObject *module, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"cuda_error", "guard_error", "resolve_grid", NULL};
+  PyObject *cuda_error, *guard_error, *resolve_grid;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOO:set_functions", keywords, &cuda_error, &guard_error,
+                                   &resolve_grid))
+    return NULL;
   replace(&torch_access.cuda_error, cuda_error);
   replace(&torch_access.guard_error, guard_error);
+  replace(&torch_access.resolve_grid, resolve_grid);
   Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
     {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS,
      "How tensors are read: torch's types, the offset of the C++ tensor, addresses of torch's C functions (0: none)."},
-    {"set_errors", set_errors, METH_VARARGS, "The functions that make the exceptions of a failed launch or guard."},
+    {"set_functions", (PyCFunction)(void (*)(void))set_functions, METH_VARARGS | METH_KEYWORDS,
+     "The functions in Python that word the errors of a launch."},
+    {"environment_set", environment_set, METH_O,
+     "environment_set(watches): what every remembered launch expects from now on. Launches remembered before are void."},
+    {"environment_holds", environment_holds, METH_NOARGS, "Whether everything is as environment_set was told."},
     {NULL, NULL, 0, NULL},
 };
 
 static int module_exec(PyObject *module) {
-  name_data_ptr = PyUnicode_InternFromString("data_ptr");
-  if (!name_data_ptr) return -1;
+  struct {
+    PyObject **target;
+    const char *text;
+  } names[] = {{&name_data_ptr, "data_ptr"}, {&name_run, "run"}, {&name_grid, "grid"}, {&name_warmup, "warmup"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
+    if (!(*names[i].target = PyUnicode_InternFromString(names[i].text))) return -1;
+  if (!(missing = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type))) return -1;
+  if (PyModule_AddObjectRef(module, "MISSING", missing) < 0) return -1;
   if (cpu_watch_forks() < 0) {
     PyErr_SetString(PyExc_RuntimeError, "pthread_atfork failed");
     return -1;
   }
+  if (PyType_Ready(&Launcher_Type) < 0) return -1;
+  if (PyModule_AddType(module, &Dispatcher_Type) < 0) return -1;
   return PyModule_AddType(module, &Handle_Type);
 }
 

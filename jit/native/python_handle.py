@@ -54,12 +54,14 @@ class PythonHandle:
         *,
         fallback: Callable[..., object] | None = None,
         owner: object = None,
+        after_launch: Callable[[], object] | None = None,
     ) -> None:
         unknown = [code for code in codes if code not in errors.MEANINGS]
         if unknown:
             raise ValueError(f"{name}: unknown argument code '{unknown[0]}' in '{codes}'")
         self.function, self.codes, self.name = function, codes, name
         self.argument_names, self.fallback, self.owner = argument_names, fallback, owner
+        self.after_launch = after_launch
         self.threads = self.shared = self.num_ctas = 0
         self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 4, ctypes.c_void_p)(function)
 
@@ -83,18 +85,16 @@ class PythonHandle:
         if programs:
             pointers = (ctypes.c_void_p * (len(values) or 1))(*[ctypes.addressof(value) for value in values])
             self._call(*grid, _threads(programs), ctypes.addressof(pointers))
+            if self.after_launch is not None:
+                self.after_launch()
         return None
 
     def _axis(self, axis: int, value: Any) -> int:
         if not hasattr(value, "__index__"):
-            raise TypeError(
-                f"{self.name}: axis {axis} of the grid must be an int, got a {type(value).__name__}"
-            )
+            raise TypeError(f"{self.name}: axis {axis} of the grid must be an int, got a {type(value).__name__}")
         number = value.__index__()
         if not 0 <= number < 2**31:
-            raise ValueError(
-                f"{self.name}: axis {axis} of the grid must be from 0 to 2147483647, got {value!r}"
-            )
+            raise ValueError(f"{self.name}: axis {axis} of the grid must be from 0 to 2147483647, got {value!r}")
         return int(number)
 
     def _pack(self, index: int, code: str, value: Any) -> Any:

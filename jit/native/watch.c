@@ -1,0 +1,158 @@
+/* Watches: what a remembered launch depends on besides its arguments, checked by identity before each launch.
+ *
+ * A watch is a tuple (container, key, expected) from Python:
+ *
+ *   dict, key, expected       the entry is that very object (MISSING: there is none)
+ *   class, name, expected     the same for an attribute in the class's own namespace
+ *   list, None, None          the list is empty
+ *   cell, None, expected      the closure variable holds that very object
+ *   callable, None, None      calling it gives something false
+ */
+#include "launch.h"
+
+typedef enum { WATCH_DICT, WATCH_LIST, WATCH_CELL, WATCH_CALL } WatchKind;
+
+typedef struct {
+  WatchKind kind;
+  PyObject *container, *key, *expected;
+} Watch;
+
+typedef struct {
+  Py_ssize_t count;
+  Watch *items;
+} Watches;
+
+static PyObject *missing; /* the object MISSING */
+
+static PyObject *class_namespace(PyTypeObject *type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  return PyType_GetDict(type);
+#else
+  return Py_XNewRef(type->tp_dict);
+#endif
+}
+
+static int watch_parse(PyObject *tuple, Watch *watch) {
+  PyObject *container, *key, *expected;
+  if (!PyTuple_Check(tuple) || !PyArg_ParseTuple(tuple, "OOO:watch", &container, &key, &expected)) {
+    if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "a watch is (container, key, expected), got %R", tuple);
+    return -1;
+  }
+  if (PyType_Check(container)) {
+    watch->kind = WATCH_DICT;
+    watch->container = class_namespace((PyTypeObject *)container);
+    if (!watch->container) return -1;
+  } else {
+    watch->kind = PyDict_Check(container)   ? WATCH_DICT
+                  : PyList_Check(container) ? WATCH_LIST
+                  : PyCell_Check(container) ? WATCH_CELL
+                                            : WATCH_CALL;
+    watch->container = Py_NewRef(container);
+  }
+  watch->key = Py_NewRef(key);
+  watch->expected = Py_NewRef(expected);
+  return 0;
+}
+
+static void watches_clear(Watches *watches) {
+  Watch *items = watches->items;
+  Py_ssize_t count = watches->count;
+  watches->items = NULL;
+  watches->count = 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    Py_XDECREF(items[i].container);
+    Py_XDECREF(items[i].key);
+    Py_XDECREF(items[i].expected);
+  }
+  PyMem_Free(items);
+}
+
+static int watches_parse(PyObject *list, Watches *watches) {
+  PyObject *items = PySequence_Fast(list, "watches are a list");
+  if (!items) return -1;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+  watches->count = 0;
+  watches->items = PyMem_Calloc(count ? count : 1, sizeof(Watch));
+  int status = watches->items ? 0 : -1;
+  if (status < 0) PyErr_NoMemory();
+  for (Py_ssize_t i = 0; status == 0 && i < count; ++i) {
+    status = watch_parse(PySequence_Fast_GET_ITEM(items, i), &watches->items[i]);
+    if (status == 0) watches->count = i + 1;
+  }
+  Py_DECREF(items);
+  if (status < 0) watches_clear(watches);
+  return status;
+}
+
+static int watches_traverse(const Watches *watches, visitproc visit, void *arg) {
+  for (Py_ssize_t i = 0; i < watches->count; ++i) {
+    Py_VISIT(watches->items[i].container);
+    Py_VISIT(watches->items[i].key);
+    Py_VISIT(watches->items[i].expected);
+  }
+  return 0;
+}
+
+/* 1 when everything is as expected, 0 when something changed, -1 with an exception. */
+static inline int watches_hold(const Watches *watches) {
+  for (Py_ssize_t i = 0; i < watches->count; ++i) {
+    const Watch *watch = &watches->items[i];
+    switch (watch->kind) {
+      case WATCH_DICT: {
+        PyObject *found = PyDict_GetItemWithError(watch->container, watch->key);
+        if (UNLIKELY(!found)) {
+          if (PyErr_Occurred()) return -1;
+          found = missing;
+        }
+        if (UNLIKELY(found != watch->expected)) return 0;
+        break;
+      }
+      case WATCH_LIST:
+        if (UNLIKELY(PyList_GET_SIZE(watch->container) != 0)) return 0;
+        break;
+      case WATCH_CELL:
+        if (UNLIKELY(PyCell_GET(watch->container) != watch->expected)) return 0;
+        break;
+      case WATCH_CALL: {
+        PyObject *result = PyObject_CallNoArgs(watch->container);
+        int changed = result ? PyObject_IsTrue(result) : -1;
+        Py_XDECREF(result);
+        if (changed < 0) return -1;
+        if (changed) return 0;
+        break;
+      }
+    }
+  }
+  return 1;
+}
+
+/* What every launch depends on (hooks, debugging knobs, ...). When it changed, nothing remembered before counts. */
+typedef struct {
+  Watches watches;
+  uint64_t generation;
+} Environment;
+
+static Environment environment;
+
+/* environment_set(watches): what is expected from now on. */
+static PyObject *environment_set(PyObject *module, PyObject *list) {
+  Watches parsed;
+  if (watches_parse(list, &parsed) < 0) return NULL;
+  for (Py_ssize_t i = 0; i < parsed.count; ++i)
+    if (parsed.items[i].kind == WATCH_CALL) {
+      watches_clear(&parsed);
+      PyErr_SetString(PyExc_TypeError, "the environment is watched without calling Python");
+      return NULL;
+    }
+  Watches old = environment.watches;
+  environment.watches = parsed;
+  ++environment.generation;
+  watches_clear(&old);
+  Py_RETURN_NONE;
+}
+
+/* environment_holds() -> bool */
+static PyObject *environment_holds(PyObject *module, PyObject *unused) {
+  int holds = environment.generation ? watches_hold(&environment.watches) : 0;
+  return holds < 0 ? NULL : PyBool_FromLong(holds);
+}
