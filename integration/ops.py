@@ -99,8 +99,35 @@ class CustomOp(Generic[P, R]):
         _defined[name] = self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the op, through the dispatcher."""
+        """Run the op.
+
+        A plain eager call goes straight to the body; one that somebody wants to see (a derivative, a
+        transform, a mode, a profiler, a tracer) goes through the dispatcher.
+        """
+        if not torch.compiler.is_dynamo_compiling() and not kwargs and self._is_plain(args):
+            result = self._fn(*args, **kwargs)
+            for position in self._written:
+                _count_write(args[position])
+            return result
         return cast(R, self._op(*args, **kwargs))
+
+    def _is_plain(self, args: tuple[Any, ...]) -> bool:
+        """Whether nobody but the body needs to know of a call with these arguments."""
+        if _observed():
+            return False
+        grad = torch.is_grad_enabled()
+        kinds = []
+        for value in args:
+            kind = type(value)
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                if grad and value.requires_grad or value.is_meta:
+                    return False
+                kinds.append(value.dtype)
+            elif kind in _SIMPLE:
+                kinds.append(kind)
+            else:
+                return False
+        return tuple(kinds) in self._seen
 
     def __repr__(self) -> str:
         return f"<opgraft op {self._op._schema}>"
@@ -156,9 +183,31 @@ class CustomOp(Generic[P, R]):
             return self._run_checked(*args, **(kwargs or {}))
 
 
+_SIMPLE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
+
+
+def _observed() -> bool:
+    """Whether a mode, a transform or a profiler watches what ops are called."""
+    c = torch._C
+    return bool(
+        c._len_torch_dispatch_stack()
+        or c._len_torch_function_stack()
+        or c._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.autograd._profiler_enabled()
+    )
+
+
+def _count_write(value: Any) -> None:
+    for tensor in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(tensor, torch.Tensor):
+            torch.autograd.graph.increment_version(tensor)
+
+
 def _kind(value: Any) -> Any:
+    """What a body may branch on without our seeing it: dtypes and classes."""
     if isinstance(value, torch.Tensor):
-        return value.dtype, value.device.type
+        return value.dtype
     if isinstance(value, (list, tuple)):
         return tuple(map(_kind, value))
     return type(value)
