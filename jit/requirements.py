@@ -8,8 +8,7 @@ def explain(error: ModuleNotFoundError) -> ImportError:
     if error.name is None or error.name.partition(".")[0] != "triton":
         return error
     system = platform.system()
-    if system == "Linux":
-        cure = "pip install triton"
-    else:
-        cure = f"there is no Triton wheel for {system}; use Linux (on Windows: WSL)"
+    cure = "pip install triton" if system == "Linux" else f"Triton has no wheel for {system}; use Linux"
+    if system == "Windows":
+        cure += ", for example in WSL"
     return ImportError(f"opgraft's kernels need Triton, which is not installed: {cure}", name="triton")

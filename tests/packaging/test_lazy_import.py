@@ -12,9 +12,7 @@ def run_python(code: str) -> "subprocess.CompletedProcess[str]":
 
 def loaded_after(statement: str) -> set[str]:
     """Which of the heavy packages a new process has loaded after the statement."""
-    done = run_python(
-        f"{statement}\nimport sys\nprint(*({{'torch', 'triton', 'numpy', 'sympy'}} & set(sys.modules)))"
-    )
+    done = run_python(f"{statement}\nimport sys\nprint(*({{'torch', 'triton', 'numpy', 'sympy'}} & set(sys.modules)))")
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
@@ -38,18 +36,13 @@ def test_using_a_name_loads_what_it_needs() -> None:
 
 
 def test_jit_is_the_subpackage_and_holds_the_decorator() -> None:
-    done = run_python(
-        "import opgraft; from opgraft.jit import jit; assert opgraft.jit.jit is jit and callable(jit)"
-    )
+    done = run_python("import opgraft; from opgraft.jit import jit; assert opgraft.jit.jit is jit and callable(jit)")
     assert done.returncode == 0, done.stderr
 
 
 def test_every_public_name_resolves_and_is_listed() -> None:
     done = run_python(
-        "import opgraft\n"
-        "for name in opgraft.__all__:\n"
-        "    getattr(opgraft, name)\n"
-        "    assert name in dir(opgraft)\n"
+        "import opgraft\nfor name in opgraft.__all__:\n    getattr(opgraft, name)\n    assert name in dir(opgraft)\n"
     )
     assert done.returncode == 0, done.stderr
 
@@ -61,28 +54,32 @@ def test_unknown_name_is_an_attribute_error() -> None:
         opgraft.custom_opp  # noqa: B018
 
 
-# None in sys.modules makes the import fail as it does where the package is not installed.
-HIDE_TRITON = "import platform, sys; sys.modules['triton'] = None; platform.system = lambda: {system!r}\n"
+# None in sys.modules makes the import fail as it does where the package is not installed. torch is loaded before the
+# system gets another name, since it looks for its libraries by that name.
+WITHOUT_TRITON = """
+import platform, sys, torch
+sys.modules["triton"] = None
+for system in ("Linux", "Darwin", "Windows"):
+    platform.system = lambda: system
+    try:
+        {use}
+    except ImportError as error:
+        print(error)
+"""
 
 
-@pytest.mark.parametrize(
-    ("system", "cure"),
-    [
-        ("Linux", "pip install triton"),
-        ("Darwin", "there is no Triton wheel for Darwin; use Linux"),
-        ("Windows", "there is no Triton wheel for Windows; use Linux (on Windows: WSL)"),
-    ],
-)
 @pytest.mark.parametrize("use", ["import opgraft; opgraft.custom_op", "from opgraft.jit import jit"])
-def test_first_use_without_triton_says_what_to_do(system: str, cure: str, use: str) -> None:
-    done = run_python(HIDE_TRITON.format(system=system) + use)
-    assert done.returncode != 0
-    last_line = done.stderr.strip().splitlines()[-1]
-    assert last_line == f"ImportError: opgraft's kernels need Triton, which is not installed: {cure}"
+def test_first_use_without_triton_says_what_to_do(use: str) -> None:
+    done = run_python(WITHOUT_TRITON.format(use=use))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "opgraft's kernels need Triton, which is not installed: pip install triton",
+        "opgraft's kernels need Triton, which is not installed: Triton has no wheel for Darwin; use Linux",
+        "opgraft's kernels need Triton, which is not installed: Triton has no wheel for Windows; use Linux, "
+        "for example in WSL",
+    ]
 
 
 def test_import_without_triton_works_until_a_kernel_is_needed() -> None:
-    done = run_python(
-        HIDE_TRITON.format(system="Darwin") + "import opgraft, opgraft.jit; print(opgraft.__version__)"
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, "0.1.0")
+    done = run_python("import sys; sys.modules['triton'] = None; import opgraft, opgraft.jit, opgraft.jit.backends.cpu")
+    assert done.returncode == 0, done.stderr
