@@ -166,21 +166,33 @@ def submit_compile(
     mode only.
     """
     mode: Any = active_async_mode.get()
-    if mode is None or not _is_alive(mode):
-        kernel = compile()
-        finalize(kernel)
-        return kernel
-    key = cache_key()
+    if mode is not None and _is_alive(mode):
+        waiting = _submit(mode, kernel_name, cache_key(), compile)
+        if waiting is not None:
+            waiting.watch(finalize, cleanup)
+            return waiting
+    kernel = compile()
+    finalize(kernel)
+    return kernel
+
+
+def _submit(mode: Any, kernel_name: str, key: str, compile: Callable[[], CompiledKernel]) -> FutureKernel | None:
+    """The future for `key` in `mode`; None when its executor was shut down.
+
+    Triton's own mode stays active when it is left by an error.
+    """
     with _lock:
         waiting: FutureKernel | None = mode.future_kernels.get(key)
         if waiting is None or waiting.failed:
             # What the caller knows of the launch, to explain the compile, goes along.
-            future = mode.executor.submit(contextvars.copy_context().run, compile)
+            try:
+                future = mode.executor.submit(contextvars.copy_context().run, compile)
+            except RuntimeError:
+                return None
             future._key = key
             waiting = FutureKernel(kernel_name, compile, future)
             mode.raw_futures.append(future)
             mode.future_kernels[key] = waiting
-    waiting.watch(finalize, cleanup)
     return waiting
 
 

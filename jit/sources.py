@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from triton.backends.compiler import BaseBackend, GPUTarget
 
 
+# Stages whose text says all about a kernel.
+MODULE_SUFFIXES = (".ttir", ".ttgir", ".glir")
+
+
 class ModuleSource:
     """IR text (a module with one public function) that is to be compiled from its own stage on.
 
@@ -87,16 +91,23 @@ def open_source(src: Any, backend: BaseBackend) -> tuple[Any, Any]:
     """The source object for `src` and the MLIR context that it holds (None for a kernel function or text).
 
     `src` is an `ASTSource` (or a subclass, such as Gluon's), a `ModuleSource`, or the path of an IR file.
-    Raises TypeError for anything else and FileNotFoundError when the file does not exist.
+    Raises TypeError for anything else, FileNotFoundError when the file does not exist, and ValueError when it
+    is of a stage that cannot be started from.
     """
     if isinstance(src, ASTSource | ModuleSource):
         return src, None
     if not isinstance(src, str | os.PathLike):
         raise TypeError(
             f"compile: source must be either AST or a filepath (got {type(src).__name__});"
-            " pass an ASTSource, a ModuleSource or the path of a .ttir, .ttgir, .llir or .ptx file"
+            " pass an ASTSource, a ModuleSource or the path of a .ttir or .ttgir file"
         )
     path = os.fspath(src)
+    if not path.endswith(MODULE_SUFFIXES):
+        # What a launch needs to know (shared memory, scratch memory, the name) is computed from the module.
+        raise ValueError(
+            f"compile: cannot start from {path!r}, only from a module ({', '.join(MODULE_SUFFIXES)});"
+            " to replace a later stage of a kernel, override it (ir_override=, or TRITON_KERNEL_OVERRIDE)"
+        )
     if not Path(path).is_file():
         raise FileNotFoundError(f"compile: no IR file at {path!r}")
     context = ir.context()

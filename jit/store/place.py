@@ -115,6 +115,9 @@ class FolderPlace:
         except FileNotFoundError:
             return None
         except NotADirectoryError:
+            if not os.path.lexists(self.path):
+                # The cache folder itself is none; writing to it will say so.
+                return None
             raise Damaged("it is not a folder") from None
         return FolderContents(self.path, folder, record_name(metadata_name))
 
