@@ -15,26 +15,35 @@ if TYPE_CHECKING:
     from .async_compile import FutureKernel as FutureKernel
     from .callable import JITCallable as JITCallable
     from .compiled import CompiledKernel as CompiledKernel
-    from .constexpr_function import ConstexprFunction as ConstexprFunction
-    from .constexpr_function import constexpr_function as constexpr_function
+    from .compile_time import ConstexprFunction as ConstexprFunction
+    from .compile_time import constexpr_function as constexpr_function
     from .decorator import jit as jit
     from .events import CompileEvent as CompileEvent
     from .events import on_compile as on_compile
     from .function import JITFunction as JITFunction
     from .launch import KernelInterface as KernelInterface
     from .launch import Launch as Launch
+    from .locations import get_jit_fn_file_line as get_jit_fn_file_line
     from .params import KernelParam as KernelParam
     from .tensor_wrapper import TensorWrapper as TensorWrapper
     from .tensor_wrapper import reinterpret as reinterpret
+    from .tuning import Autotuner as Autotuner
+    from .tuning import Config as Config
+    from .tuning import Heuristics as Heuristics
+    from .tuning import autotune as autotune
+    from .tuning import heuristics as heuristics
     from .warmup import MockTensor as MockTensor
 
 # Public name -> the module that defines it.
 _HOMES = {
     "AsyncCompileMode": "async_compile",
+    "Autotuner": "tuning",
     "CompileEvent": "events",
     "CompiledKernel": "compiled",
-    "ConstexprFunction": "constexpr_function",
+    "Config": "tuning",
+    "ConstexprFunction": "compile_time",
     "FutureKernel": "async_compile",
+    "Heuristics": "tuning",
     "JITCallable": "callable",
     "JITFunction": "function",
     "KernelInterface": "launch",
@@ -42,7 +51,10 @@ _HOMES = {
     "Launch": "launch",
     "MockTensor": "warmup",
     "TensorWrapper": "tensor_wrapper",
-    "constexpr_function": "constexpr_function",
+    "autotune": "tuning",
+    "constexpr_function": "compile_time",
+    "get_jit_fn_file_line": "locations",
+    "heuristics": "tuning",
     "jit": "decorator",
     "on_compile": "events",
     "reinterpret": "tensor_wrapper",
@@ -55,7 +67,12 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    try:
+        value = getattr(importlib.import_module(f".{home}", __name__), name)
+    except ModuleNotFoundError as error:
+        from .requirements import explain
+
+        raise explain(error) from error
     globals()[name] = value
     return value
 

@@ -60,8 +60,6 @@ def _define(name: str, signature: inspect.Signature, body: list[str], namespace:
     head = []
     keyword_only = False
     for parameter in signature.parameters.values():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            raise TypeError(f"{name}: JIT functions do not support **{parameter.name} parameters")
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             head.append(f"*{parameter.name}")
             keyword_only = True

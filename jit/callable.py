@@ -16,7 +16,7 @@ from typing import Any
 
 from triton.runtime.jit import JITCallable as TritonJITCallable
 
-from . import dependencies
+from . import dependencies, registry
 
 _DEFINITION = re.compile(r"^([ \t]*)def\s+\w+\s*[\(\[]", re.MULTILINE)
 
@@ -107,6 +107,7 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
         self.__qualname__ = fn.__qualname__
         if "<locals>" in fn.__qualname__:
             self.__qualname__ = SymbolName(self)
+        registry.add(self)
         self.__globals__ = fn.__globals__
         self.__module__ = fn.__module__
 
@@ -209,7 +210,7 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
         if not any(read.changed() for read in reads):
             return True
         old = self.__dict__.pop("cache_key", None)
-        return self.cache_key == old
+        return bool(self.cache_key == old)
 
     def __hash__(self) -> int:
         return hash(self.cache_key)
@@ -228,6 +229,11 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
     def __deepcopy__(self, memo: dict[int, Any]) -> JITCallable:
         """A kernel is shared by copies of what holds it, as Python functions are."""
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by name, as Python functions are; a local one by name and content."""
+        local = "<locals>" in self.fn.__qualname__
+        return registry.find, (registry.qualified_name(self), self.cache_key if local else "")
 
 
 def _source_lines(fn: Callable[..., Any]) -> tuple[list[str], int]:

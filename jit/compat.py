@@ -6,6 +6,7 @@ Looked at on Triton 3.5 to 3.9 and torch 2.11 to 2.13. Nothing here is needed to
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import triton.runtime.jit as triton_jit
@@ -54,6 +55,19 @@ def implicit_options() -> dict[str, Any]:
         if hasattr(knobs.compilation, name):
             found[name] = getattr(knobs.compilation, name)
     return found
+
+
+def knob_variable(group: Any, name: str) -> tuple[dict[Any, Any], Any] | None:
+    """Where the environment variable behind a knob is kept: a dictionary and its key there.
+
+    None for a knob that is no longer read from the environment once Triton is loaded. `os.environ._data` is
+    how CPython 3.10 to 3.14 keep variables; without it AttributeError is raised.
+    """
+    descriptor = getattr(group, "knob_descriptors", {}).get(name)
+    if descriptor is None:
+        return None
+    environ: Any = os.environ
+    return environ._data, environ.encodekey(descriptor.key)
 
 
 def stages_inspection() -> tuple[str, str] | None:

@@ -72,6 +72,6 @@ def jit(
             from triton.runtime.interpreter import InterpretedFunction
 
             return InterpretedFunction(function, **options)
-        return JITFunction(function, **options)  # type: ignore[arg-type]
+        return JITFunction(function, **options)
 
     return decorate if fn is None else decorate(fn)

@@ -27,9 +27,10 @@ from .compiled import CompiledKernel
 from .device import Device
 from .drivers import backend_for
 from .hooks import Variant
-from .launch import KernelInterface
+from .launch import KernelInterface, Launch
 from .params import parameters
 from .paths import constants_and_attributes
+from .remembered import Memory
 from .store_key import store_hash
 
 # Keywords that Triton once took and that would be silently ignored.
@@ -95,7 +96,7 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         self._variant_caches: dict[tuple[GPUTarget, int], tuple[Any, ...]] = {}
         self._compile_locks: dict[Any, threading.RLock] = {}
         self._plain_binder: PlainBinder | None = None
-        registry.add(self)
+        self._memory = Memory(self)
         known = compat.function_registry()
         if known is not None:
             known[registry.qualified_name(self)] = self
@@ -114,6 +115,11 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
             raise TypeError(f"{self._fn_name}: a pre-run hook is a function, got {hook!r}")
         self.pre_run_hooks.append(hook)
 
+    def __getitem__(self, grid: Any) -> Any:
+        """The kernel on a grid, to be called with its arguments. What was launched before is launched in C."""
+        dispatcher = self._memory.dispatcher
+        return Launch(self, grid) if dispatcher is None else dispatcher.at(grid)
+
     # -- A call ----------------------------------------------------------------------------------------------
 
     def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -122,6 +128,12 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         Returns None when a compile hook vetoed the compile. Keywords that are not parameters are options of
         the compiler (``num_warps``, ...).
         """
+        dispatcher = self._memory.dispatcher
+        if dispatcher is not None and not warmup:
+            launched = dispatcher.launch(grid, args, kwargs)
+            if launched is not NotImplemented:
+                return launched
+        given = dict(kwargs)
         kwargs["debug"] = kwargs.get("debug", self.debug) or knobs.runtime.debug
         kwargs.update(compat.implicit_options())
         for hook in self.pre_run_hooks:
@@ -135,11 +147,20 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
             self._forget_kernels()
         place = device.choose(self._fn_name, args, kwargs)
         if place.is_current():
-            return self._run_on(place, args, kwargs, grid, warmup)
+            return self._run_on(place, args, kwargs, given, grid, warmup)
         with place.current():
-            return self._run_on(place, args, kwargs, grid, warmup)
+            return self._run_on(place, args, kwargs, given, grid, warmup)
 
-    def _run_on(self, place: Device, args: tuple[Any, ...], kwargs: dict[str, Any], shape: Any, warmup: bool) -> Any:
+    def _run_on(
+        self,
+        place: Device,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: dict[str, Any],
+        shape: Any,
+        warmup: bool,
+    ) -> Any:
+        """The launch on one device. ``given`` are the keywords as they were passed."""
         kernels, first_keys, target, backend, binder = self.device_caches[place.key]
         arguments, specialization, options = binder(*args, **kwargs)
         pipeline = compat.stages_inspection()
@@ -162,6 +183,7 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
             kernel = kernel.result()
         sizes = grid.resolve(self._fn_name, shape, arguments)
         self._launch(kernel, sizes, place, arguments)
+        self._memory.after_launch(place, key, kernel, args, given, arguments)
         return kernel
 
     def _launch(self, kernel: Any, sizes: tuple[int, int, int], place: Device, arguments: dict[str, Any]) -> None:
@@ -431,9 +453,6 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
 
     # -- Python ----------------------------------------------------------------------------------------------
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return registry.find, (registry.qualified_name(self),)
-
     def __repr__(self) -> str:
         return f"JITFunction({self._shown_name()})"
 
@@ -448,6 +467,10 @@ def _variant_key(
     pipeline = compat.stages_inspection()
     assumed = {path: attributes for path, attributes in attrs.items() if attributes}
     return keys.key_text([dict(signature), dict(constexprs), assumed, pipeline], options.__dict__)
+
+
+ORDINARY_RUN = JITFunction.run
+"""`run` as it stands here: a launch is repeated in C only where nobody put another in its place."""
 
 
 def _entries(listed: Iterable[int | str] | None) -> list[int | str]:

@@ -148,6 +148,9 @@ def parameters(
     Raises ValueError when a do-not-specialize list has a name or an index that the kernel does not have, or
     names a constexpr parameter, which is always specialized.
     """
+    for parameter in signature.parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            raise TypeError(f"{owner}: JIT functions do not support **{parameter.name} parameters")
     names = list(signature.parameters)
     plain = _positions(owner, "do_not_specialize", names, do_not_specialize)
     alignment = _positions(owner, "do_not_specialize_on_alignment", names, do_not_specialize_on_alignment)

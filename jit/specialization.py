@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -61,8 +62,8 @@ def specializer(param: KernelParam, backend: Any) -> Specializer:
             return lambda value: (annotated, None)
         return lambda value: (annotated, rules.specialize(value)[1])
     if annotated == "u1" or annotated[:2] in ("fp", "bf"):
-        return lambda value: (annotated, rules.checked_number(value, annotated))
-    return lambda value: (annotated, rules.annotated_int(value, annotated))
+        return lambda value: rules.annotated_number(value, annotated)
+    return lambda value: rules.annotated_int(value, annotated)
 
 
 def _constant(value: Any) -> Specialization:
@@ -123,8 +124,12 @@ class _Rules:
             return self.rules[float]
         if hasattr(value, "block_shape") and hasattr(value, "base"):
             return self.descriptor
+        if kind.__name__ in ("FakeTensor", "FunctionalTensor"):
+            return self.without_memory
         if hasattr(value, "data_ptr"):
-            return self.pointer
+            torch = sys.modules.get("torch")
+            plain = torch is None or kind in (torch.Tensor, torch.nn.Parameter) or not isinstance(value, torch.Tensor)
+            return self.pointer if plain else self.tensor_of_subclass
         return self.refuse
 
     # -- Rules -----------------------------------------------------------------------------------------------
@@ -169,7 +174,7 @@ class _Rules:
             return kind, None
         if not self.native:
             return kind, self.backend.get_tensor_specialization(value, align=self.align)
-        return kind, "D" if self.align and address(value) % 16 == 0 else ""
+        return kind, "D" if self.align and value.data_ptr() % 16 == 0 else ""
 
     def tuple_(self, value: tuple[Any, ...]) -> Specialization:
         # The flags of a parameter are about its own value and not about parts of it.
@@ -189,17 +194,29 @@ class _Rules:
         kind = compat.descriptor_type(value)
         return self.refuse(value) if kind is None else (kind, None)
 
+    def tensor_of_subclass(self, value: Any) -> Specialization:
+        # One that only wraps other tensors has a null address.
+        if value.data_ptr() == 0 and value.numel() > 0:
+            return self.without_memory(value)
+        return self.pointer(value)
+
+    def without_memory(self, value: Any) -> Specialization:
+        raise TypeError(
+            f"argument {self.name!r}: {type(value).__name__} has no memory that a kernel could use; to compile only,"
+            " call kernel.warmup(...); to launch in torch.compile or under a transform, make the launch part of an op"
+        )
+
     def refuse(self, value: Any) -> Specialization:
         raise TypeError(refusal(self.name, value))
 
     # -- Annotated numbers -----------------------------------------------------------------------------------
 
-    def checked_number(self, value: Any, kind: str) -> None:
+    def annotated_number(self, value: Any, kind: str) -> Specialization:
         if isinstance(value, (int, float)):
-            return None
+            return kind, None
         raise TypeError(f"argument {self.name!r} is annotated as {kind}, got {_described(value)}")
 
-    def annotated_int(self, value: Any, kind: str) -> Any:
+    def annotated_int(self, value: Any, kind: str) -> Specialization:
         if not isinstance(value, int):
             raise TypeError(f"argument {self.name!r} is annotated as {kind}, got {_described(value)}")
         bits = int(kind[1:])
@@ -208,7 +225,7 @@ class _Rules:
             raise OverflowError(
                 f"argument {self.name!r} is annotated as {kind}, which holds {low} to {high - 1}; got {value}"
             )
-        return self._int_key(value) if self.specialize_value else None
+        return kind, self._int_key(value) if self.specialize_value else None
 
 
 def _function(value: Any) -> Specialization:
@@ -216,21 +233,6 @@ def _function(value: Any) -> Specialization:
     if check is not None:
         check()
     return "constexpr", value.cache_key
-
-
-def address(tensor: Any) -> int:
-    """The address of a tensor's first element; for one without memory the offset in its storage, in bytes.
-
-    A fake tensor stands for one whose storage begins at a multiple of 16.
-    """
-    try:
-        found: int = tensor.data_ptr()
-        return found
-    except RuntimeError:
-        if not hasattr(tensor, "storage_offset"):
-            raise
-        offset: int = int(tensor.storage_offset()) * int(tensor.element_size())
-        return offset
 
 
 def refusal(name: str, value: Any) -> str:

@@ -1,0 +1,125 @@
+"""``autotune`` and ``heuristics`` with Triton's interface.
+
+They wrap a kernel; the classes are Triton's own with what differs here: tuning asks the benchmarker and names the
+backend of the device that the arguments lie on, whatever driver is active.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner as TritonAutotuner
+from triton.runtime.autotuner import Config
+from triton.runtime.autotuner import Heuristics as TritonHeuristics
+from triton.runtime.driver import driver as triton_driver
+
+from . import device
+from .launch import Launch
+
+__all__ = ["Autotuner", "Config", "Heuristics", "autotune", "heuristics"]
+
+
+class Autotuner(TritonAutotuner):  # type: ignore[misc]
+    """A kernel that is compiled and timed with several configurations; the fastest one serves. See `autotune`."""
+
+    def __getitem__(self, grid: Any) -> Launch:
+        return Launch(self, grid)
+
+    @property
+    def do_bench(self) -> Callable[..., Any]:
+        """The function that times a launch: the given one, else the benchmarker of the active driver."""
+        if self._do_bench is not None:
+            found: Callable[..., Any] = self._do_bench
+            return found
+        benchmarker: Callable[..., Any] = triton_driver.active.get_benchmarker()
+        return benchmarker
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch with the best configuration, which the first launch for new key values finds by timing."""
+        with _driver_of(self.base_fn.__name__, args, kwargs):
+            return super().run(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Autotuner({self.fn!r}, {len(self.configs)} configs, key={self.keys})"
+
+
+class Heuristics(TritonHeuristics):  # type: ignore[misc]
+    """A kernel some of whose arguments are computed from the others. See `heuristics`."""
+
+    def __getitem__(self, grid: Any) -> Launch:
+        return Launch(self, grid)
+
+    def __repr__(self) -> str:
+        return f"Heuristics({self.fn!r}, {', '.join(self.values)})"
+
+
+@contextlib.contextmanager
+def _driver_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Make the driver of the arguments' device the active one while its results are timed."""
+    place = device.choose(name, args, kwargs)
+    before = triton_driver.active
+    if place.driver is before:
+        yield
+        return
+    triton_driver.set_active(place.driver)
+    try:
+        yield
+    finally:
+        triton_driver.set_active(before)
+
+
+def autotune(
+    configs: Sequence[Any],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: int | None = None,
+    rep: int | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = False,
+) -> Callable[[Any], Autotuner]:
+    """Have a kernel tuned: time ``configs`` (`triton.Config`) when the arguments named by ``key`` are new.
+
+    Args:
+        prune_configs_by: ``early_config_prune``, ``perf_model`` and ``top_k``, to time fewer configurations.
+        reset_to_zero, restore_value: arguments that are zeroed, or restored, around each timed launch.
+        pre_hook, post_hook: called around each timed launch instead.
+        warmup, rep, use_cuda_graph: deprecated; give ``do_bench``.
+        do_bench: ``do_bench(launch, quantiles=...)`` returns times in milliseconds.
+        cache_results: keep the times on disk, under a key that holds the kernel's code and the configurations.
+    """
+
+    def decorate(fn: Any) -> Autotuner:
+        return Autotuner(
+            fn,
+            fn.arg_names,
+            configs,
+            key,
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            warmup=warmup,
+            rep=rep,
+            use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench,
+            cache_results=cache_results,
+        )
+
+    return decorate
+
+
+def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
+    """Have arguments of a kernel computed: ``values`` maps names to functions of the arguments by name."""
+
+    def decorate(fn: Any) -> Heuristics:
+        return Heuristics(fn, fn.arg_names, values)
+
+    return decorate
