@@ -317,6 +317,7 @@ static PyObject *objects_in_key(const Dispatcher *self, const Call *call) {
   return kept;
 }
 
+/* Takes the entry over. Returns 1 when it is new, 0 when it replaced an older one, -1 with an exception. */
 static int insert(Dispatcher *self, Entry *entry) {
   if (self->count >= MAX_ENTRIES) forget_all(self);
   if (2 * (self->count + 1) > self->capacity && grow(self) < 0) return -1;
@@ -332,7 +333,7 @@ static int insert(Dispatcher *self, Entry *entry) {
   }
   self->table[at] = entry;
   ++self->count;
-  return 0;
+  return 1;
 }
 
 static PyObject *dispatcher_remember(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -381,7 +382,7 @@ static PyObject *dispatcher_remember(PyObject *object, PyObject *args, PyObject 
     entry_release(entry);
     return NULL;
   }
-  Py_RETURN_TRUE;
+  return PyBool_FromLong(status);
 }
 
 static PyObject *dispatcher_forget(PyObject *self, PyObject *unused) {

@@ -120,7 +120,8 @@ static PyMethodDef dispatcher_methods[] = {
      "through Python."},
     {"remember", (PyCFunction)(void (*)(void))dispatcher_remember, METH_VARARGS | METH_KEYWORDS,
      "remember(args, kwargs, handle, result, watches, substitutes=None): launch such calls by `handle` from now on, as "
-     "long as the watches hold. Returns whether the arguments are of kinds that can be recognized."},
+     "long as the watches hold. Returns whether that is new: False when the arguments are of kinds that cannot be "
+     "recognized, or when such a launch was remembered before."},
     {"forget", dispatcher_forget, METH_NOARGS, "Forget every launch."},
     {NULL, NULL, 0, NULL},
 };
