@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from .async_compile import AsyncCompileMode as AsyncCompileMode
     from .async_compile import FutureKernel as FutureKernel
     from .callable import JITCallable as JITCallable
-    from .compiled import CompiledKernel as CompiledKernel
     from .compile_time import ConstexprFunction as ConstexprFunction
     from .compile_time import constexpr_function as constexpr_function
+    from .compiled import CompiledKernel as CompiledKernel
     from .decorator import jit as jit
     from .events import CompileEvent as CompileEvent
     from .events import on_compile as on_compile
