@@ -14,6 +14,8 @@ import importlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from . import compat, registry
+
 if TYPE_CHECKING:
     from triton.backends.compiler import BaseBackend, GPUTarget
 
@@ -183,13 +185,22 @@ def _find(path: str) -> Any:
 
 
 def _find_kernel(path: str) -> Any:
-    """A kernel by `module:qualname`: Triton's table of all kernels where it exists, else by import."""
-    from triton.runtime import jit
+    """A kernel by `module:qualname`: what the module calls so, else the latest kernel that was made under the name.
 
-    registry: dict[str, Any] = getattr(jit, "_triton_jit_function_registry", {})
-    if path in registry:
-        return registry[path]
+    The module may hold an autotuner around it, and a kernel that a function made is held by no module.
+    """
+    from triton.runtime.jit import JITFunction
+
     try:
-        return _find(path)
+        found = _find(path)
+    except LookupError:
+        found = None
+    if isinstance(found, JITFunction):
+        return found
+    known = compat.function_registry() or {}
+    if path in known:
+        return known[path]
+    try:
+        return registry.find(path)
     except LookupError as error:
         raise LookupError(f"Unable to resolve JITFunction {path} for preload: {error.args[0]}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from triton import knobs
@@ -273,7 +274,7 @@ def test_a_custom_cache_manager_is_used(kernels, events, tmp_path):
 class MemoryBackend:
     """A remote cache in this process."""
 
-    stored: dict = {}
+    stored: ClassVar[dict] = {}
     fails = False
 
     def __init__(self, key):
