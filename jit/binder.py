@@ -24,36 +24,53 @@ PlainBinder = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 def make_binder(name: str, signature: inspect.Signature, params: Sequence[KernelParam], backend: Any) -> Binder:
     """The binder of the kernel ``name``; it raises Python's TypeError for missing and surplus arguments."""
-    namespace: dict[str, Any] = {
-        "plain": arguments.plain,
-        "PLAIN": arguments.PLAIN,
-        "constant": arguments.constant,
-        "CONSTANT": arguments.CONSTANT,
+
+    # A parameter may have any name, so what the function uses itself goes by names that none has.
+    def free(wanted: str) -> str:
+        while wanted in signature.parameters:
+            wanted += "_"
+        return wanted
+
+    namespace: dict[str, Any] = {}
+    known = {
+        False: (free("plain"), free("PLAIN"), arguments.plain, arguments.PLAIN),
+        True: (free("constant"), free("CONSTANT"), arguments.constant, arguments.CONSTANT),
     }
+    for convert_name, classes_name, convert, classes in known.values():
+        namespace[convert_name] = convert
+        namespace[classes_name] = classes
     lines = []
     specialized = []
     for param in params:
-        convert, known = ("constant", "CONSTANT") if param.is_constexpr else ("plain", "PLAIN")
-        lines.append(f"if {param.name}.__class__ not in {known}:")
-        lines.append(f"    {param.name} = {convert}({param.name!r}, {param.name})")
+        convert_name, classes_name, _, _ = known[param.is_constexpr]
+        lines.append(f"if {param.name}.__class__ not in {classes_name}:")
+        lines.append(f"    {param.name} = {convert_name}({param.name!r}, {param.name})")
         if param.is_constexpr:
             specialized.append(f"('constexpr', {param.name})")
         else:
-            namespace[f"specialize_{param.num}"] = specializer(param, backend)
-            specialized.append(f"specialize_{param.num}({param.name})")
-    lines.append(f"return {_mapping(signature)}, [{', '.join(specialized)}], options_")
+            specialize_name = free(f"specialize_{param.name}")
+            namespace[specialize_name] = specializer(param, backend)
+            specialized.append(f"{specialize_name}({param.name})")
+    lines.append(f"return {_mapping(signature)}, [{', '.join(specialized)}], {_options_name(signature)}")
     binder: Binder = _define(name, signature, lines, namespace)
     return binder
 
 
 def make_plain_binder(name: str, signature: inspect.Signature) -> PlainBinder:
     """The binder that only names each argument: ``binder(*args, **kwargs) -> (arguments, options)``."""
-    binder: PlainBinder = _define(name, signature, [f"return {_mapping(signature)}, options_"], {})
+    binder: PlainBinder = _define(name, signature, [f"return {_mapping(signature)}, {_options_name(signature)}"], {})
     return binder
 
 
 def _mapping(signature: inspect.Signature) -> str:
     return "{" + ", ".join(f"{name!r}: {name}" for name in signature.parameters) + "}"
+
+
+def _options_name(signature: inspect.Signature) -> str:
+    name = "options"
+    while name in signature.parameters:
+        name += "_"
+    return name
 
 
 def _define(name: str, signature: inspect.Signature, body: list[str], namespace: dict[str, Any]) -> Any:
@@ -72,7 +89,7 @@ def _define(name: str, signature: inspect.Signature, body: list[str], namespace:
         else:
             namespace[f"default_{parameter.name}"] = parameter.default
             head.append(f"{parameter.name}=default_{parameter.name}")
-    head.append("**options_")
+    head.append(f"**{_options_name(signature)}")
     # Python's own messages ("missing 1 required positional argument") then name the kernel.
     function = name if name.isidentifier() and not keyword.iskeyword(name) else "kernel"
     source = f"def {function}({', '.join(head)}):\n" + "".join(f"    {line}\n" for line in body)

@@ -127,7 +127,7 @@ def choose(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Devic
     for value in args:
         if hasattr(value, "data_ptr"):
             device = getattr(value, "device", None)
-            if device is not None and device != found:
+            if device is not None and device != found and device.type != "meta":
                 if found is None:
                     found = device
                 else:
@@ -170,7 +170,7 @@ def _tensors(items: Any) -> Iterator[tuple[Any, Any]]:
         if isinstance(value, tuple):
             yield from ((at, tensor) for _, tensor in _tensors(enumerate(value)))
         elif hasattr(value, "data_ptr"):
-            if hasattr(value, "device"):
+            if hasattr(value, "device") and value.device.type != "meta":
                 yield at, value
         elif hasattr(value, "block_shape") and hasattr(getattr(value, "base", None), "device"):
             yield at, value.base
