@@ -15,7 +15,21 @@ typedef enum { WATCH_DICT, WATCH_LIST, WATCH_CELL, WATCH_CALL } WatchKind;
 typedef struct {
   WatchKind kind;
   PyObject *container, *key, *expected;
+  uint64_t version; /* of the dict when the entry was last found to be right */
 } Watch;
+
+/* A number that changes whenever the dict does: nothing needs to be looked up while it stays. CPython 3.10 to 3.12 have
+ * it (deprecated in the last of them); 0 where there is none. */
+static inline uint64_t dict_version(PyObject *dict) {
+#if PY_VERSION_HEX < 0x030D0000 && !defined(PYPY_VERSION)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  return ((PyDictObject *)dict)->ma_version_tag;
+#pragma GCC diagnostic pop
+#else
+  return 0;
+#endif
+}
 
 typedef struct {
   Py_ssize_t count;
@@ -96,15 +110,18 @@ static int watches_traverse(const Watches *watches, visitproc visit, void *arg) 
 /* 1 when everything is as expected, 0 when something changed, -1 with an exception. */
 static inline int watches_hold(const Watches *watches) {
   for (Py_ssize_t i = 0; i < watches->count; ++i) {
-    const Watch *watch = &watches->items[i];
+    Watch *watch = &watches->items[i];
     switch (watch->kind) {
       case WATCH_DICT: {
+        uint64_t version = dict_version(watch->container);
+        if (LIKELY(version && version == watch->version)) break;
         PyObject *found = PyDict_GetItemWithError(watch->container, watch->key);
         if (UNLIKELY(!found)) {
           if (PyErr_Occurred()) return -1;
           found = missing;
         }
         if (UNLIKELY(found != watch->expected)) return 0;
+        if (version) watch->version = version;
         break;
       }
       case WATCH_LIST:
