@@ -263,10 +263,19 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
             cooperative=bool(getattr(data, "launch_cooperative_grid", False)),
             dependent=bool(getattr(data, "launch_pdl", False)),
             device=None if self._target.backend == "cpu" else driver.get_current_device(),
+            after_launch=self._fault_check(),
             global_scratch=scratch("global"),
             profile_scratch=scratch("profile"),
         )
         return handle
+
+    def _fault_check(self) -> Callable[[], None] | None:
+        """What raises the error of a failed ``tl.device_assert`` after a launch on the CPU."""
+        if self._target.backend != "cpu" or not getattr(self.metadata, "asserts", False):
+            return None
+        from .backends.cpu.launcher import raise_fault
+
+        return functools.partial(raise_fault, self.function, self.name)
 
     @property
     def run(self) -> Any:
