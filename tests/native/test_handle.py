@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from opgraft.jit.native import make_handle
 from opgraft.jit.native.python_handle import PythonHandle
 
@@ -133,9 +134,7 @@ REFUSED = [
 
 @BOTH
 @pytest.mark.parametrize(("code", "value", "expected"), REFUSED)
-def test_a_value_outside_the_specialization_is_an_error_that_names_the_argument(
-    python, code, value, expected
-):
+def test_a_value_outside_the_specialization_is_an_error_that_names_the_argument(python, code, value, expected):
     kernel = EchoKernel("i" + code)
     with pytest.raises(ValueError, match=rf"kernel: argument arg1 must be .*{expected}.*, got {value}"):
         handle_for(python, kernel.address, "i" + code)(None, 1, value, 1, 1, 1)
@@ -143,9 +142,7 @@ def test_a_value_outside_the_specialization_is_an_error_that_names_the_argument(
 
 
 @BOTH
-@pytest.mark.parametrize(
-    ("code", "value"), [("i", 1.5), ("i", "1"), ("f", "x"), ("P", "x"), ("u", 1.5), ("1", None)]
-)
+@pytest.mark.parametrize(("code", "value"), [("i", 1.5), ("i", "1"), ("f", "x"), ("P", "x"), ("u", 1.5), ("1", None)])
 def test_a_value_of_the_wrong_kind_is_a_type_error_that_names_the_argument(python, code, value):
     kernel = EchoKernel(code)
     with pytest.raises(TypeError, match=r"kernel: argument arg0 must be "):
@@ -166,9 +163,7 @@ def test_an_unaligned_tensor_is_refused_by_an_aligned_pointer(python):
 @pytest.mark.parametrize(("code", "value"), [(code, value) for code, value, _ in REFUSED])
 def test_a_failed_guard_takes_the_whole_call_to_the_fallback(python, code, value):
     kernel, seen = EchoKernel("i" + code), []
-    handle = handle_for(
-        python, kernel.address, "i" + code, fallback=lambda *args: seen.append(args) or "result"
-    )
+    handle = handle_for(python, kernel.address, "i" + code, fallback=lambda *args: seen.append(args) or "result")
     assert handle(17, 1, value, 2, 3, 4) == "result"
     assert seen == [(17, 1, value, 2, 3, 4)]
     assert kernel.calls == 0
@@ -329,9 +324,7 @@ def test_a_handle_describes_itself():
 
 
 INTEGERS = (
-    st.integers(-(2**66), 2**66)
-    | st.integers(-70, 70)
-    | st.integers(-(2**62), 2**62).map(lambda n: n // 16 * 16)
+    st.integers(-(2**66), 2**66) | st.integers(-70, 70) | st.integers(-(2**62), 2**62).map(lambda n: n // 16 * 16)
 )
 NUMBERS = st.floats(width=64) | INTEGERS.filter(lambda n: abs(n) < 2**1000) | st.booleans()
 ANY = INTEGERS | NUMBERS | st.none() | st.text(max_size=2)
@@ -341,9 +334,7 @@ OUTCOME = (TypeError, ValueError, OverflowError)
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_the_c_handle_does_what_the_python_handle_does(data):
-    codes = "".join(
-        data.draw(st.lists(st.sampled_from("PAbBsSiwlucCtTIWLUohgfd1Nx"), min_size=1, max_size=4))
-    )
+    codes = "".join(data.draw(st.lists(st.sampled_from("PAbBsSiwlucCtTIWLUohgfd1Nx"), min_size=1, max_size=4)))
     values = [data.draw(NUMBERS if code in "hgfd" else ANY) for code in codes]
     grid = data.draw(st.tuples(*[st.integers(0, 3)] * 3))
     outcomes = []
