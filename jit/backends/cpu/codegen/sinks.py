@@ -1,0 +1,375 @@
+"""Loops that consume lazy blocks, and what is decided before one is emitted.
+
+Entry points: :func:`loop` for any consumer over a shape, :func:`materialize` to put a block into memory.
+
+Before a loop stand three decisions: which blocks it computes on the way are kept in memory because they are costly and
+used again (or would be read from memory that the loop writes), along which axis the lanes run, and which mask cuts the
+innermost loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ....ir import Operation, Type, Value
+from . import cxx, elementwise
+from .function import FunctionGenerator, element_in_memory
+from .nest import Coordinates, Nest, Split, Val
+from .polynomial import ONE
+from .values import Buffer, Node, source_of
+
+# Cost, in additions a vector, from which a value used again is kept in memory.
+KEEP_COST = 6
+
+
+@dataclass
+class Plan:
+    """What a loop does besides its own work."""
+
+    keeps: list[Node] = field(default_factory=list)
+    before: list[Node] = field(default_factory=list)
+    tree: list[tuple[Node, Coordinates]] = field(default_factory=list)
+
+
+def loop(
+    gen: FunctionGenerator,
+    op: Operation,
+    shape: Sequence[int],
+    roots: Sequence[Node],
+    body: Callable[[Nest], None],
+    *,
+    mask: Node | None = None,
+    pointer: Node | None = None,
+    writes: bool = False,
+    covers_all: bool = True,
+    order: Callable[[int], Sequence[int]] | None = None,
+    copies: int = 1,
+    prepare: Callable[[Nest], None] | None = None,
+    scalar: bool = False,
+) -> None:
+    """Emit a loop over ``shape`` whose body consumes ``roots``.
+
+    ``mask`` and ``pointer``: of a store, whose mask then cuts the loop. ``scalar``: one element at a time. ``writes``: the loop changes memory that
+    pending loads may read. ``order``: from the vector axis to the axes from outermost to innermost.
+    """
+    gen.lines.source(op.location)
+    shape = tuple(shape)
+    everything = [*roots, *(node for node in (mask, pointer) if node is not None)]
+    planned = plan(gen, op, shape, everything, pointer if writes else None, writes)
+    for node in planned.before:
+        if node.buffer is None:
+            materialize(gen, op, node)
+    if planned.before:
+        planned = plan(gen, op, shape, everything, pointer if writes else None, writes)
+    axis, lanes = vector_axis(gen, shape, planned.tree, pointer)
+    if scalar:
+        axis, lanes = len(shape) - 1, 1
+    axes = list(order(axis)) if order is not None else [a for a in range(len(shape)) if a != axis] + [axis]
+    axes = [a for a in axes if a < len(shape) and shape[a] != 1]
+    nest = Nest(gen, shape, axis if shape else None, lanes, axes)
+    split = choose_split(nest, planned.tree, mask, axes[-1] if axes else None)
+    buffers = {id(node): gen.buffer(node.name, shape, node.element, _fastest(shape, axis)) for node in planned.keeps}
+
+    def whole_body() -> None:
+        body(nest)
+        for node in planned.keeps:
+            nest.write(buffers[id(node)], nest.identity(), nest.evaluate(node, nest.identity()))
+
+    if prepare is not None:
+        prepare(nest)
+    partial = mask is not None and mask.bounds is not None and not covers_all and not planned.keeps
+    gen.lines.extend(nest.run(whole_body, split, not partial, copies))
+    for node in planned.keeps:
+        gen.keep(node, buffers[id(node)])
+
+
+def _fastest(shape: Sequence[int], axis: int) -> list[int]:
+    return [a for a in range(len(shape)) if a != axis] + ([axis] if shape else [])
+
+
+def materialize(gen: FunctionGenerator, op: Operation, node: Node, order: Sequence[int] | None = None) -> Buffer:
+    """The block in memory; computed now if it is not there yet. ``order``: axes from slowest to fastest."""
+    if node.buffer is not None:
+        return node.buffer
+    buffer = gen.buffer(node.name, node.shape, node.element, order)
+    fill(gen, op, node, buffer)
+    gen.keep(node, buffer)
+    return buffer
+
+
+def settle_loads(gen: FunctionGenerator, op: Operation) -> None:
+    """Read every block that is loaded before ``op`` and used after it: ``op`` may change the memory."""
+    for node in list(gen.loads):
+        if node.buffer is None and _pending(gen, op, node, set()):
+            materialize(gen, op, node)
+
+
+def fill(gen: FunctionGenerator, op: Operation, node: Node, buffer: Buffer) -> None:
+    """Compute a block into a buffer."""
+
+    def body(nest: Nest) -> None:
+        nest.write(buffer, nest.identity(), nest.evaluate(node, nest.identity()))
+
+    loop(gen, op, node.shape, [node], body)
+
+
+# --------------------------------------------------------------------------------------------------- planning
+def plan(
+    gen: FunctionGenerator,
+    op: Operation,
+    shape: tuple[int, ...],
+    roots: Sequence[Node],
+    store: Node | None,
+    writes: bool,
+) -> Plan:
+    """Which blocks the loop keeps, and which must be in memory before it starts."""
+    result = Plan()
+    kept: set[int] = set()
+    identity: Coordinates = tuple(axis if extent != 1 else None for axis, extent in enumerate(shape))
+    costs: dict[int, int] = {}
+    loads: dict[int, bool] = {}
+    seen: set[tuple[int, Coordinates]] = set()
+    innermost = len(shape) - 1
+
+    def visit(node: Node, at: Coordinates) -> None:
+        at = tuple(None if extent == 1 else axis for axis, extent in zip(at, node.shape, strict=True))
+        if (id(node), at) in seen:
+            return
+        seen.add((id(node), at))
+        result.tree.append((node, at))
+        if node.buffer is not None or node.kind in ("uniform", "range", "stored"):
+            return
+        if node.kind != "view":
+            price = cost(node, costs)
+            heavy = price >= KEEP_COST
+            again = (heavy or (writes and reads_memory(node, loads))) and _pending(gen, op, node, kept)
+            repeated = heavy and _recomputed(at, shape, innermost) and node.size > 1
+            clash = store is not None and node.kind == "load" and _conflicts(node, at, store, identity)
+            if again or repeated or clash:
+                if at == identity and node.shape == shape and not clash:
+                    kept.add(id(node))
+                    result.keeps.append(node)
+                elif node.shape:
+                    result.before.append(node)
+                    return
+        for child, where in children(node, at):
+            visit(child, where)
+
+    for root in roots:
+        visit(root, identity if root.shape == shape else _align(root, identity))
+    if writes:
+        in_tree = {id(node): at for node, at in result.tree}
+        for node in gen.loads:
+            if node.buffer is None and id(node) not in kept and _pending(gen, op, node, kept):
+                if in_tree.get(id(node)) == identity and node.shape == shape and node not in result.before:
+                    kept.add(id(node))
+                    result.keeps.append(node)
+                elif node not in result.before:
+                    result.before.append(node)
+    return result
+
+
+def _align(root: Node, identity: Coordinates) -> Coordinates:
+    assert not root.shape, "a sink's operands have its shape or are scalars"
+    return ()
+
+
+def children(node: Node, at: Coordinates) -> list[tuple[Node, Coordinates]]:
+    """The blocks that evaluating a node at coordinates evaluates, with theirs."""
+    if node.bounds is not None:
+        return [(term, at) for term in node.bounds.rest]
+    if node.kind == "view":
+        source = node.operands[0]
+        assert source is not None
+        return [(source, _through(node, at))]
+    if node.kind == "load":
+        pointer, mask, other = node.operands
+        assert pointer is not None
+        below = [(block, at) for block in (mask, other) if block is not None]
+        if pointer.linear is not None and pointer.linear.root is not None:
+            return below + [(term, at) for term in pointer.linear.terms]
+        return [*below, (pointer, at)]
+    if node.linear is not None and not node.linear.terms:
+        return []
+    return [(operand, at if operand.shape else ()) for operand in node.operands if operand is not None]
+
+
+def pointer_terms(pointer: Node, at: Coordinates) -> list[tuple[Node, Coordinates]]:
+    if pointer.linear is not None and pointer.linear.root is not None:
+        return [(term, at) for term in pointer.linear.terms]
+    return [(pointer, at)]
+
+
+def _through(node: Node, at: Coordinates) -> Coordinates:
+    return Nest.through(None, node, at)  # type: ignore[arg-type]
+
+
+def _recomputed(at: Coordinates, shape: tuple[int, ...], innermost: int) -> bool:
+    """Whether a block would be computed again in each iteration of an outer loop that it does not depend on."""
+    used = {axis for axis in at if axis is not None}
+    return innermost in used and any(shape[axis] > 1 for axis in range(len(shape)) if axis not in used)
+
+
+def cost(node: Node, memo: dict[int, int]) -> int:
+    """Rough cost of computing one vector of a block, in additions."""
+    known = memo.get(id(node))
+    if known is not None:
+        return known
+    memo[id(node)] = 0
+    price = 0
+    if node.buffer is not None:
+        price = 1
+    elif node.kind == "load":
+        pointer, mask, other = node.operands
+        assert pointer is not None
+        price = 1 if not cxx.is_small_float(node.element) else 2
+        linear = pointer.linear
+        if linear is None or linear.terms:
+            price += 4 + sum(cost(term, memo) for term in (linear.terms if linear else (pointer,)))
+        if mask is not None:
+            price += cost(mask, memo)
+    elif node.bounds is not None:
+        price = sum(cost(term, memo) for term in node.bounds.rest)
+    elif node.linear is not None and not node.linear.terms:
+        price = 1 if any(node.linear.strides) else 0
+    elif node.kind in ("op", "view"):
+        price = elementwise.cost(node.op) if node.op is not None else 0
+        price += sum(cost(operand, memo) for operand in node.operands if operand is not None)
+    memo[id(node)] = price
+    return price
+
+
+def reads_memory(node: Node, memo: dict[int, bool]) -> bool:
+    """Whether computing the block would load from memory that kernels can change."""
+    known = memo.get(id(node))
+    if known is not None:
+        return known
+    memo[id(node)] = False
+    found = False
+    if node.buffer is None:
+        found = node.kind == "load" or any(reads_memory(o, memo) for o in node.operands if o is not None)
+        if not found and node.linear is not None:
+            found = any(reads_memory(term, memo) for term in node.linear.terms)
+    memo[id(node)] = found
+    return found
+
+
+def _pending(gen: FunctionGenerator, current: Operation, node: Node, kept: set[int]) -> bool:
+    """Whether a later sink will compute this block again, other than through kept blocks."""
+    return node.value is not None and _used_later(gen, current, node.value, kept, {})
+
+
+def _used_later(
+    gen: FunctionGenerator, current: Operation, value: Value, kept: set[int], memo: dict[Value, bool]
+) -> bool:
+    known = memo.get(value)
+    if known is not None:
+        return known
+    memo[value] = False
+    found = False
+    for user, _ in value.uses:
+        if user is current:
+            continue
+        if user in gen.emitted:
+            # What it made is still computed from this value unless it is in memory.
+            for result in user.results:
+                node = gen.nodes.get(result)
+                if node is not None and node.buffer is None and node.kind != "uniform" and id(node) not in kept:
+                    found = found or _used_later(gen, current, result, kept, memo)
+        elif is_lazy(gen, user):
+            found = any(_used_later(gen, current, result, kept, memo) for result in user.results)
+        else:
+            found = True
+        if found:
+            break
+    memo[value] = found
+    return found
+
+
+def is_lazy(gen: FunctionGenerator, op: Operation) -> bool:
+    """Whether the operation only makes a node."""
+    return op.name in gen.module.lazy or elementwise.is_elementwise(op.name)
+
+
+def _conflicts(load: Node, at: Coordinates, store: Node, identity: Coordinates) -> bool:
+    """Whether a store of the same loop could change what the load reads at another index.
+
+    Different kernel arguments are taken to be the same memory at the same index, or not to overlap: anything else
+    is a race between the threads of a GPU program too.
+    """
+    pointer = load.operands[0]
+    assert pointer is not None
+    if pointer.linear is None or pointer.linear.root is None or store.linear is None or store.linear.root is None:
+        return True
+    read, written = pointer.linear.root, store.linear.root
+    if read.argument is None or written.argument is None:
+        return not (read.text == written.text and at == identity and pointer.linear.same_offsets(store.linear))
+    if read.argument is not written.argument:
+        return False
+    return not (read.text == written.text and at == identity and pointer.linear.same_offsets(store.linear))
+
+
+# --------------------------------------------------------------------------------------------------- choices
+def vector_axis(
+    gen: FunctionGenerator, shape: tuple[int, ...], tree: Iterable[tuple[Node, Coordinates]], pointer: Node | None
+) -> tuple[int, int]:
+    """The axis along which lanes run, and how many."""
+    if not shape:
+        return 0, 1
+    widest = 4
+    scores: Counter[int] = Counter()
+    for node, at in tree:
+        if node.kind == "load" and node.buffer is None:
+            _score(scores, node.operands[0], at, 2)
+        elif node.buffer is not None:
+            for axis, stride in zip(at, node.buffer.strides, strict=True):
+                if axis is not None and stride == 1:
+                    scores[axis] += 1
+        if node is not pointer and any(axis is not None for axis in at) and node.kind != "view":
+            if node.bounds is None:
+                widest = max(widest, cxx.lane_bytes(_element(node)))
+    if pointer is not None:
+        _score(scores, pointer, tuple(range(len(shape))), 3)
+    limit = gen.vector_bytes // widest
+
+    def rank(axis: int) -> tuple[int, int, int]:
+        lanes = min(shape[axis], limit)
+        return (lanes * (1 + 2 * scores[axis]), lanes, axis)
+
+    best = max(range(len(shape)), key=rank)
+    return best, min(shape[best], limit)
+
+
+def _element(node: Node) -> Type:
+    return element_in_memory(node.element)
+
+
+def _score(scores: Counter[int], pointer: Node | None, at: Coordinates, weight: int) -> None:
+    if pointer is None or pointer.linear is None:
+        return
+    for axis, stride in zip(at, pointer.linear.strides, strict=True):
+        if axis is not None and stride == ONE:
+            scores[axis] += weight
+
+
+def choose_split(
+    nest: Nest, tree: Iterable[tuple[Node, Coordinates]], mask: Node | None, innermost: int | None
+) -> Split | None:
+    """The mask that cuts the innermost loop: the store's, else the one met most often."""
+    if innermost is None:
+        return None
+    if mask is not None and mask.bounds is not None:
+        facts, conditions = nest.facts_of(mask, nest.identity())
+        if facts or conditions:
+            return Split(facts, conditions)
+    counts: Counter[Split] = Counter()
+    for node, at in tree:
+        if node.bounds is not None and node.buffer is None:
+            facts, conditions = nest.facts_of(node, at)
+            if any(axis == innermost for axis, _ in facts):
+                counts[Split(facts, conditions)] += 1
+    return (
+        max(counts, key=lambda split: (counts[split], -len(split.facts), str(sorted(split.facts)))) if counts else None
+    )

@@ -1,0 +1,63 @@
+// One program of the grid, and the loop over all of them.
+#pragma once
+#include "vector.h"
+
+// The OpenMP runtime that torch uses, whichever compiler built the kernel (Clang would bring one of its own).
+extern "C" void GOMP_parallel(void (*)(void*), void*, unsigned, unsigned);
+extern "C" int omp_get_thread_num();
+extern "C" int omp_get_num_threads();
+extern "C" int posix_memalign(void**, __SIZE_TYPE__, __SIZE_TYPE__) noexcept;
+
+namespace opgraft {
+
+struct Program {
+  i32 id[3];    // tl.program_id
+  i32 grid[3];  // tl.num_programs
+};
+
+template <class Body> struct Grid {
+  i32 size[3];
+  i64 total;
+  Body body;
+
+  // Runs programs first, first + 1, ..., last - 1.
+  void run(i64 first, i64 last, u8* scratch) const {
+    const i64 plane = i64(size[0]) * size[1];
+    for (i64 p = first; p < last; p++)
+      body(Program{{i32(p % size[0]), i32(p / size[0] % size[1]), i32(p / plane)}, {size[0], size[1], size[2]}}, scratch);
+  }
+  // One thread's share of the grid, with memory for its blocks.
+  template <i64 ScratchBytes> void share(i64 thread, i64 threads) const {
+    const i64 each = total / threads, more = total % threads;
+    const i64 first = thread * each + (thread < more ? thread : more);
+    const i64 last = first + each + (thread < more ? 1 : 0);
+    if constexpr (ScratchBytes == 0) {
+      run(first, last, nullptr);
+    } else {
+      void* memory = nullptr;
+      if (posix_memalign(&memory, 64, ScratchBytes) != 0) __builtin_trap();
+      run(first, last, static_cast<u8*>(memory));
+      __builtin_free(memory);
+    }
+  }
+};
+
+// Runs body(program, scratch) for every program of the grid on up to num_threads threads of the process's OpenMP pool.
+// A thread is worth its start only when it gets at least `grain` programs.
+template <i64 ScratchBytes, class Body>
+inline void run_grid(i32 grid0, i32 grid1, i32 grid2, i32 num_threads, i64 grain, Body body) {
+  const i64 total = (grid0 > 0 && grid1 > 0 && grid2 > 0) ? i64(grid0) * grid1 * grid2 : 0;
+  const Grid<Body> grid{{grid0, grid1, grid2}, total, body};
+  i64 threads = total / grain;
+  if (threads > num_threads) threads = num_threads;
+  if (threads <= 1) {
+    if (total > 0) grid.template share<ScratchBytes>(0, 1);
+    return;
+  }
+  auto part = [](void* self) {
+    static_cast<const Grid<Body>*>(self)->template share<ScratchBytes>(omp_get_thread_num(), omp_get_num_threads());
+  };
+  GOMP_parallel(part, const_cast<Grid<Body>*>(&grid), unsigned(threads), 0);
+}
+
+}  // namespace opgraft
