@@ -123,6 +123,8 @@ class DenseElements:
             raise IRError("DenseElements takes either splat or values")
         if values is not None and len(values) != type.size:
             raise IRError(f"{type} has {type.size} elements, got {len(values)} values")
+        if values is not None and not type.shape:
+            splat, values = values[0], None
         self.type = type
         self.splat = splat
         self._values = None if values is None else tuple(values)
@@ -165,12 +167,13 @@ def quoted(text: str) -> str:
 
 
 def float_text(value: float, type: ScalarType) -> str:
-    """Shortest of MLIR's own forms that reads back as the same bits: `1.000000e+00`, or the bits in hex."""
+    """The first form that reads back as the same bits: `1.000000e+00`, with more digits, or the bits in hex."""
     if math.isfinite(value):
-        text = f"{value:.6e}"
-        back = float(text)
-        if floats.rounded(type.name, back) == floats.rounded(type.name, value):
-            return text
+        exact = floats.rounded(type.name, value)
+        for digits in (6, 8, 16):
+            text = f"{value:.{digits}e}"
+            if floats.rounded(type.name, float(text)) == exact:
+                return text
     return f"0x{floats.encode(type.name, value):0{type.width // 4}X}"
 
 

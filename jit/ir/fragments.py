@@ -27,8 +27,8 @@ from .types import (
     Type,
 )
 
-_SPACE = re.compile(r"[ \t\n]*")
-_BLANKS = frozenset(" \t\n")
+_SPACE = re.compile(r"[ \t]*")
+_BLANKS = frozenset(" \t")
 _WORD = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*(?:[eE][-+]?\d+)?)?)")
 _INTEGER = re.compile(r"-?\d+")
@@ -89,10 +89,14 @@ class Cursor:
     def fail(self, expected: str, pos: int | None = None) -> NoReturn:
         """Raise IRError: `expected`, and what stands there."""
         at = self.pos if pos is None else pos
-        line = self.text.count("\n", 0, at) + 1
+        line = self.line(at)
         rest = self.text[at:].split("\n", 1)[0]
         found = "the end of the text" if at >= len(self.text) else repr(rest[:60] or "end of line")
         raise IRError(f"expected {expected}, found {found}", line)
+
+    def line(self, pos: int | None = None) -> int:
+        """The line of a position, from 1."""
+        return self.text.count("\n", 0, self.pos if pos is None else pos) + 1
 
     def skip(self) -> None:
         if self.text[self.pos : self.pos + 1] in _BLANKS:
@@ -464,9 +468,12 @@ class Cursor:
     def _scalar(self, word: str, type: ScalarType) -> bool | int | float:
         """The value of a literal of the given type."""
         if type.is_float:
-            if word.startswith("0x"):
-                return floats.decode(type.name, int(word, 16))
-            return floats.rounded(type.name, float(word))
+            try:
+                if word.startswith("0x"):
+                    return floats.decode(type.name, int(word, 16))
+                return floats.rounded(type.name, float(word))
+            except IRError as error:  # a float type whose bits are not known
+                raise IRError(str(error), self.line()) from None
         value = int(word, 0) if "0x" in word else int(word)
         return bool(value) if type.width == 1 else value
 
