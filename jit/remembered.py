@@ -149,7 +149,9 @@ def _kernel_watches(kernel: Any, place: Any, key: str, compiled: Any) -> list[tu
     missing = _missing()
     own = kernel.__dict__
     kernels = kernel.device_caches[place.key][0]
-    watches = [(cls, "run", cls.__dict__.get("run", missing)) for cls in _classes_with_run(kernel)]
+    watches: list[tuple[Any, Any, Any]] = [
+        (cls, "run", cls.__dict__.get("run", missing)) for cls in _classes_with_run(kernel)
+    ]
     watches.append((own, "run", missing))
     watches += [(own, name, own.get(name, missing)) for name in ("debug", "pre_run_hooks", "cache_key", "_reads")]
     watches.append((kernel.pre_run_hooks, None, None))

@@ -67,7 +67,7 @@ def source() -> str:
 
 def _load_or_warn() -> ModuleType | None:
     try:
-        module = _load()
+        module = load()
     except Exception as error:
         warnings.warn(
             "opgraft's launch extension could not be built, kernels are launched by a slower Python path. It "
@@ -97,11 +97,10 @@ def _suffix() -> str:
     return str(sysconfig.get_config_var("EXT_SUFFIX"))
 
 
-def _load() -> ModuleType:
-    from triton.runtime.cache import get_cache_manager
-
+def load() -> ModuleType:
+    """The extension, from the cache or built anew. Raises what the compiler or the loader raises."""
     text = source()
-    manager = get_cache_manager(_key(text))
+    manager = _cache(text)
     binary = _read(manager)
     if binary is not None:
         try:
@@ -110,16 +109,35 @@ def _load() -> ModuleType:
             warnings.warn(f"the cached launch extension does not load and is rebuilt: {error}", stacklevel=5)
     binary = _compile(text)
     module = load_from_memory(_NAME, binary)
+    _write(manager, binary)
+    return module
+
+
+def _cache(text: str) -> Any:
+    """Triton's cache manager for the extension; None, after a warning, where its folder cannot be made."""
+    from triton.runtime.cache import get_cache_manager
+
+    try:
+        return get_cache_manager(_key(text))
+    except OSError as error:
+        warnings.warn(f"the launch extension cannot be cached: {error}", stacklevel=6)
+        return None
+
+
+def _write(manager: Any, binary: bytes) -> None:
+    if manager is None:
+        return
     try:
         manager.put(binary, _NAME + _suffix(), binary=True)
         manager.put(hashlib.sha256(binary).hexdigest(), f"{_NAME}.sha256", binary=False)
     except OSError as error:
-        warnings.warn(f"the launch extension could not be cached: {error}", stacklevel=5)
-    return module
+        warnings.warn(f"the launch extension cannot be cached: {error}", stacklevel=6)
 
 
 def _read(manager: Any) -> bytes | None:
     """The cached extension when it is whole and nobody else can have written it."""
+    if manager is None:
+        return None
     path, checksum = manager.get_file(_NAME + _suffix()), manager.get_file(f"{_NAME}.sha256")
     if path is None or checksum is None:
         return None
@@ -140,12 +158,12 @@ def _read(manager: Any) -> bytes | None:
 
 
 def _compile(text: str) -> bytes:
-    from triton.runtime.build import _build
+    from .compat import build_shared_library
 
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, f"{_NAME}.c")
         Path(path).write_text(text, encoding="utf-8")
-        return Path(_build(_NAME, path, folder, [], [], ["dl", "pthread"], _FLAGS)).read_bytes()
+        return Path(build_shared_library(_NAME, path, folder, ["dl", "pthread"], _FLAGS)).read_bytes()
 
 
 def load_from_memory(name: str, binary: bytes) -> ModuleType:

@@ -1,4 +1,4 @@
-"""How the C extension reads a tensor: torch's C functions, and where a Python tensor holds its C++ one.
+"""Private parts of torch and Triton that the launch extension uses: reading tensors, watching modes, compiling.
 
 `torch_access()` returns the arguments of the extension's `configure`. What it needs of torch, none of it
 promised:
@@ -10,8 +10,9 @@ promised:
 | `c10::impl::TorchDispatchModeTLS::stack_len()` and `tls_is_dispatch_key_included()` in libc10, checked against what `torch._C` says with and without a mode and a key | seeing torch dispatch modes and `torch.func` transforms before a launch | every launch goes through Python |
 | `aoti_torch_get_current_cuda_stream` in libtorch_cuda | the stream of a launch on CUDA | these launches go through Python |
 | `at::get_num_threads()` in libtorch_cpu, or `omp_get_max_threads()` | the threads of a CPU launch, as `torch.set_num_threads` set them for this thread | one thread |
+| `triton.runtime.build._build` | compiling the extension | no extension: launches go through Python |
 
-Looked at: torch 2.11.0, 2.13.0.
+Looked at: torch 2.11.0, 2.13.0; Triton 3.6.0, 3.7.1, 3.8.0, 3.9.0.
 """  # noqa: E501 (a table)
 
 from __future__ import annotations
@@ -24,6 +25,19 @@ _SHIM = ("get_data_ptr", "get_dtype", "get_device_type", "get_device_index")
 _THREADS = ("_ZN2at15get_num_threadsEv", "omp_get_max_threads")
 _COUNT_MODES = "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"
 _KEY_INCLUDED = "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"
+
+
+def build_shared_library(name: str, path: str, folder: str, libraries: list[str], flags: list[str]) -> str:
+    """Compile the C file `path` as an extension module into `folder`, as Triton compiles its own; returns its path.
+
+    Triton's public `compile_module_from_src` also loads what it built from its cache, so this uses the part of it that
+    only compiles. It honours `CC` and `triton.knobs.build.impl`. Raises RuntimeError without a compiler, and
+    subprocess.CalledProcessError when it fails.
+    """
+    from triton.runtime.build import _build
+
+    built: str = _build(name, path, folder, [], [], libraries, flags)
+    return built
 
 
 def torch_library(name: str) -> ctypes.CDLL | None:

@@ -192,7 +192,7 @@ static int resolve_grid(const Dispatcher *self, PyObject *grid, int32_t sizes[3]
 
 /* Launches `entry` for `call`. Returns what the launch returns, NULL with an exception, or NULL with `*miss` set. */
 static PyObject *launch_entry(Dispatcher *self, Entry *entry, PyObject *grid, const Call *call, bool *miss) {
-  int status = watches_hold(&environment.watches);
+  int status = environment_check();
   if (LIKELY(status == 1)) status = watches_hold(&entry->watches);
   if (UNLIKELY(status != 1)) {
     *miss = status == 0;
@@ -242,7 +242,7 @@ static PyObject *dispatch(Dispatcher *self, PyObject *grid, PyObject *const *arg
   Py_END_CRITICAL_SECTION();
   if (UNLIKELY(!entry)) return NULL;
   PyObject *result = NULL;
-  if (LIKELY(entry->generation == environment.generation)) result = launch_entry(self, entry, grid, &call, miss);
+  if (LIKELY(entry->generation == environment_generation())) result = launch_entry(self, entry, grid, &call, miss);
   entry_release(entry);
   return result;
 }
@@ -355,7 +355,7 @@ static PyObject *dispatcher_remember(PyObject *object, PyObject *args, PyObject 
                 call_key(&call, self->parameters, self->n_parameters) && handle_fits(handle, &call, self->n_parameters);
   Py_DECREF(names);
   if (!simple || handle->on_cuda != (call.device_type == DEVICE_CUDA)) Py_RETURN_FALSE;
-  int holds = environment.generation ? watches_hold(&environment.watches) : 0;
+  int holds = environment_check();
   if (holds < 0) return NULL;
   if (!holds) Py_RETURN_FALSE;
 
@@ -367,7 +367,7 @@ static PyObject *dispatcher_remember(PyObject *object, PyObject *args, PyObject 
     entry_release(entry);
     return NULL;
   }
-  entry->generation = environment.generation;
+  entry->generation = environment_generation();
   entry->handle = (Handle *)Py_NewRef(handle);
   entry->result = Py_NewRef(result);
   entry->substitutes = substitutes == Py_None ? NULL : Py_NewRef(substitutes);

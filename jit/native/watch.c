@@ -149,27 +149,50 @@ typedef struct {
   uint64_t generation;
 } Environment;
 
-static Environment environment;
+static Environment *environment; /* replaced as a whole; NULL until it is first set */
+
+static inline uint64_t environment_generation(void) {
+  const Environment *current = __atomic_load_n(&environment, __ATOMIC_ACQUIRE);
+  return current ? current->generation : 0;
+}
+
+/* As watches_hold. */
+static inline int environment_check(void) {
+  const Environment *current = __atomic_load_n(&environment, __ATOMIC_ACQUIRE);
+  return current ? watches_hold(&current->watches) : 0;
+}
+
+static void environment_free(Environment *old) {
+  if (!old) return;
+#ifndef Py_GIL_DISABLED
+  watches_clear(&old->watches);
+  PyMem_Free(old);
+#endif
+  /* Without a GIL another thread may be reading it. Environments change rarely, so it is simply left. */
+}
 
 /* environment_set(watches): what is expected from now on. */
 static PyObject *environment_set(PyObject *module, PyObject *list) {
-  Watches parsed;
-  if (watches_parse(list, &parsed) < 0) return NULL;
-  for (Py_ssize_t i = 0; i < parsed.count; ++i)
-    if (parsed.items[i].kind == WATCH_CALL) {
-      watches_clear(&parsed);
+  Environment *made = PyMem_Calloc(1, sizeof *made);
+  if (!made) return PyErr_NoMemory();
+  if (watches_parse(list, &made->watches) < 0) {
+    PyMem_Free(made);
+    return NULL;
+  }
+  for (Py_ssize_t i = 0; i < made->watches.count; ++i)
+    if (made->watches.items[i].kind == WATCH_CALL) {
+      watches_clear(&made->watches);
+      PyMem_Free(made);
       PyErr_SetString(PyExc_TypeError, "the environment is watched without calling Python");
       return NULL;
     }
-  Watches old = environment.watches;
-  environment.watches = parsed;
-  ++environment.generation;
-  watches_clear(&old);
+  made->generation = environment_generation() + 1;
+  environment_free(__atomic_exchange_n(&environment, made, __ATOMIC_ACQ_REL));
   Py_RETURN_NONE;
 }
 
 /* environment_holds() -> bool */
 static PyObject *environment_holds(PyObject *module, PyObject *unused) {
-  int holds = environment.generation ? watches_hold(&environment.watches) : 0;
+  int holds = environment_check();
   return holds < 0 ? NULL : PyBool_FromLong(holds);
 }
