@@ -4,11 +4,13 @@ import pytest
 from triton import knobs
 
 
-@pytest.fixture(autouse=True)
-def fresh_store(tmp_path, monkeypatch):
-    """An empty store for every test."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "store"))
-    return tmp_path / "store"
+@pytest.fixture(scope="session", autouse=True)
+def store(tmp_path_factory):
+    """A store for these tests, empty at first."""
+    folder = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(folder))
+        yield folder
 
 
 @pytest.fixture

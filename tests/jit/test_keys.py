@@ -212,7 +212,8 @@ def test_an_unknown_option_names_the_nearest_ones():
 def test_a_function_whose_globals_changed_is_refused_as_an_argument(make_module):
     module = make_module(
         "argument",
-        "import triton.language as tl\nfrom opgraft.jit import jit\nC = tl.constexpr(1)\n@jit\ndef f(x): return x + C\n",
+        "import triton.language as tl\nfrom opgraft.jit import jit\n"
+        "C = tl.constexpr(1)\n@jit\ndef f(x): return x + C\n",
     )
     known = {}
     key(module.f, known=known)
