@@ -56,7 +56,20 @@ def plan(kernel: Any, bound: Mapping[str, Any], options: Mapping[str, Any]) -> L
     """The launch op call for bound arguments (defaults applied) and launch options."""
     constexpr_names = [p.name for p in kernel.params if p.is_constexpr]
     flat = flatten(bound, constexpr_names)
-    return plan_flat(kernel, flat._replace(values=tuple(map(_number, flat.values))), options, describe)
+    literals = {label: _constant(value) for label, value in flat.literals.items()}
+    flat = flat._replace(values=tuple(map(_number, flat.values)), literals=literals)
+    return plan_flat(kernel, flat, {name: _constant(value) for name, value in options.items()}, describe)
+
+
+def _constant(value: Any) -> Any:
+    """What a constexpr must be while a graph is made: a symbolic number becomes the one at hand, by a guard."""
+    if isinstance(value, tuple):
+        return type(value)(*map(_constant, value)) if hasattr(value, "_fields") else tuple(map(_constant, value))
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    if isinstance(value, torch.SymBool):
+        return bool(value)
+    return float(value) if isinstance(value, torch.SymFloat) else value
 
 
 def _number(value: Any) -> Any:
