@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import keyword
+import functools
 import math
 import re
 import struct
+from pathlib import Path
 from typing import Any
 
 from ....ir import PointerType, ScalarType, TensorType, Type
@@ -17,28 +18,31 @@ _STORAGE = {
 }  # fmt: skip
 SMALL_FLOATS = frozenset(["f16", "bf16", "f8E5M2", "f8E4M3FN"])
 
-# Names that generated code must not declare: C++ keywords, what the headers define, and the C library's functions.
-_RESERVED = frozenset(
-    re.findall(
-        r"\S+",
-        """
-alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
-compl concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype
-default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline
-int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public
-register reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch
-template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile
-wchar_t while xor xor_eq linux unix i8 u8 i16 u16 i32 u32 i64 u64 f32 f64 f16 bf16 f8e5m2 f8e4m3fn vec mask
-same element lanes pack value like truth main opgraft program args any copy_sign select convert load store
-gather scatter read at iota splat prefix format exp exp2 log log2 sin cos erf tanh sqrt rsqrt floor ceil
-trunc fma tan asin acos atan atan2 sinh cosh asinh acosh atanh log10 log1p expm1 exp10 erfc cbrt lgamma
-tgamma j0 j1 y0 y1 logb round pow fmod hypot nextafter fdim malloc free memcpy memset memmove abort printf
-lt le gt ge eq ne ult ule ordered unordered divide remainder absolute maximum minimum maxnum minnum smin
-smax umin umax shape_of lane_type value_type truth_type Program run_grid INLINE LIBRARY LIBRARY2 SHAPES
-TRUTH HAS_AVX512 HAS_AVX2 M_PI SCALAR_SHAPE VECTOR_SHAPE THROUGH_LANES ACROSS ATOMIC Grid
+# C++ keywords and functions of the C library: names that generated code must not declare.
+_KEYWORDS = re.findall(
+    r"\S+",
+    """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
+concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete
+do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable
+namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
+requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
+true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq linux unix
+main opgraft abort free malloc memcpy memmove memset printf
 """,
-    )
 )
+
+
+@functools.lru_cache(None)
+def _reserved() -> frozenset[str]:
+    """Keywords, and what the headers define: functions, types and macros."""
+    names = set(_KEYWORDS)
+    for path in (Path(__file__).parent.parent / "include").glob("*.h"):
+        text = path.read_text()
+        names.update(re.findall(r"(?:INLINE|inline|static)\b[^;{}()=]*?\b(\w+)\(", text))
+        names.update(n for pair in re.findall(r"^#define (\w+)|\b(?:struct|using) (\w+)", text, re.M) for n in pair)
+        names.update(re.findall(r"\b[A-Z]+2?\((\w+)[,)]", text))
+    return frozenset(name for name in names if len(name) > 1)
 
 
 def storage(type: Type) -> str:
@@ -139,7 +143,7 @@ def identifier(name: str) -> str:
     text = re.sub(r"__+", "_", text).strip("_") or "x"
     if text[0].isdigit():
         text = "x" + text
-    return text + "_" if text in _RESERVED or (keyword.iskeyword(text) and text in _RESERVED) else text
+    return text + "_" if text in _reserved() else text
 
 
 class Names:

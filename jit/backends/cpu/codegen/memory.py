@@ -150,6 +150,10 @@ def _atomic(
         gen.set(result, node)
 
 
+def barrier(gen: FunctionGenerator, op: Operation) -> None:
+    """One thread runs a program, in the order of its text."""
+
+
 # --------------------------------------------------------------------------------------------- diagnostics
 def device_assert(gen: FunctionGenerator, op: Operation) -> None:
     gen.module.headers.add("diagnostics.h")
@@ -229,6 +233,8 @@ RULES: dict[str, Rule] = {
     "tt.store": store,
     "tt.atomic_rmw": atomic_rmw,
     "tt.atomic_cas": atomic_cas,
+    "gpu.barrier": barrier,
+    "ttg.barrier": barrier,
     "tt.assert": device_assert,
     "tt.print": device_print,
 }
