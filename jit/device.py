@@ -8,7 +8,7 @@ current device serves.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from triton.backends.compiler import GPUTarget
@@ -118,62 +118,73 @@ def _active_driver() -> Any:
         return None
 
 
-def choose(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Device:
-    """The device for a call of kernel ``name``.
+def choose(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Sequence[str] = ()) -> Device:
+    """The device for a call of kernel ``name``, whose parameters are called ``names``.
 
-    Raises ValueError when tensors lie on different devices, naming them.
+    Raises ValueError when tensors lie on different devices, and TypeError when one is on the meta device.
     """
     found = None
     for value in args:
         if hasattr(value, "data_ptr"):
             device = getattr(value, "device", None)
-            if device is not None and device != found and device.type != "meta":
-                if found is None:
-                    found = device
-                else:
-                    return _among_several(name, args, kwargs)
+            if device is not None and device != found:
+                if found is not None or device.__class__ is str or device.type == "meta":
+                    return _among_several(name, args, kwargs, names)
+                found = device
         elif value.__class__ not in _SCALARS:
-            return _among_several(name, args, kwargs)
+            return _among_several(name, args, kwargs, names)
     for value in kwargs.values():
         if value.__class__ not in _SCALARS:
-            return _among_several(name, args, kwargs)
+            return _among_several(name, args, kwargs, names)
     return active() if found is None else of_kind(found.type, found.index)
 
 
 _SCALARS = frozenset({int, float, bool, str, type(None)})
 
 
-def _among_several(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Device:
+def _among_several(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Sequence[str]) -> Device:
     """`choose` for calls with tuples, descriptors, keywords or several devices."""
-    tensors = [*_tensors(enumerate(args)), *_tensors(kwargs.items())]
-    devices = {tensor.device for _, tensor in tensors}
+    labels = [*names[: len(args)], *range(len(names), len(args))]
+    tensors = [*_tensors(zip(labels, args, strict=True)), *_tensors(kwargs.items())]
+    for at, tensor, device in tensors:
+        if device.type == "meta" and hasattr(tensor, "is_meta"):
+            raise TypeError(
+                f"{name}: argument {at!r} is on the meta device and has no memory that a kernel could use; to compile"
+                " only, call kernel.warmup(...)"
+            )
+    tensors = [entry for entry in tensors if entry[2].type != "meta"]
+    devices = {device for _, _, device in tensors}
     if len(devices) > 1:
         # The GPU reads pinned host memory, too.
-        devices = {tensor.device for _, tensor in tensors if not _is_pinned(tensor)} or devices
+        devices = {device for _, tensor, device in tensors if not _is_pinned(tensor)} or devices
     if len(devices) > 1:
-        shown = ", ".join(f"{'argument ' if isinstance(at, int) else ''}{at}: {t.device}" for at, t in tensors)
+        shown = ", ".join(f"{at}: {device}" for at, _, device in tensors)
         raise ValueError(
-            f"{name}: Pointer argument cannot be accessed from Triton (cpu tensor?): the tensors of one"
-            f" launch must be on one device, got {shown}; move them with tensor.to(device)"
+            f"{name}: Pointer argument cannot be accessed from Triton (cpu tensor?): the tensors of one launch must be"
+            f" on one device, got {shown}; move them with tensor.to(device)"
         )
     if not devices:
         return active()
-    device = devices.pop()
-    return of_kind(device.type, device.index)
+    chosen = devices.pop()
+    return of_kind(chosen.type, chosen.index)
 
 
-def _tensors(items: Any) -> Iterator[tuple[Any, Any]]:
-    """The tensors among named arguments, in tuples and descriptors too, that know their device."""
+def _tensors(items: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Label, tensor and device of the tensors among labelled arguments, in tuples and descriptors too."""
     for at, value in items:
         if value.__class__ in _SCALARS:
             continue
         if isinstance(value, tuple):
-            yield from ((at, tensor) for _, tensor in _tensors(enumerate(value)))
-        elif hasattr(value, "data_ptr"):
-            if hasattr(value, "device") and value.device.type != "meta":
-                yield at, value
-        elif hasattr(value, "block_shape") and hasattr(getattr(value, "base", None), "device"):
-            yield at, value.base
+            yield from _tensors((f"{at}[{place}]", item) for place, item in enumerate(value))
+            continue
+        tensor = value.base if hasattr(value, "block_shape") and hasattr(value, "base") else value
+        device = getattr(tensor, "device", None)
+        if device is not None and hasattr(tensor, "data_ptr"):
+            if isinstance(device, str):
+                import torch
+
+                device = torch.device(device)
+            yield at, tensor, device
 
 
 def _is_pinned(tensor: Any) -> bool:

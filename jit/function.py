@@ -145,7 +145,7 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
                 return result
         if not self.check_dependencies():
             self._forget_kernels()
-        place = device.choose(self._fn_name, args, kwargs)
+        place = device.choose(self._fn_name, args, kwargs, self.arg_names)
         if place.is_current():
             return self._run_on(place, args, kwargs, given, grid, warmup)
         with place.current():

@@ -7,6 +7,7 @@ takes launches while Python code is traced (Dynamo), before any other code of ou
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,8 @@ class Tracer(Protocol):
 
 
 tracer: Tracer | None = None
+providers: list[str] = []
+"""``"module:function"``, called before the first launch that is to be offered: it registers interceptors."""
 observers = 0
 """How many `all_launches` contexts are entered, in any thread: a fast path steps aside while it is not zero.
 """
@@ -77,8 +80,6 @@ def wanted(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
     So it is when an argument is a tensor of a subclass (FakeTensor, FunctionalTensor, ...), a functorch
     wrapper or a symbolic number, when a torch dispatch mode is active, or inside `all_launches`.
     """
-    if not _interceptors:
-        return False
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -91,6 +92,9 @@ def wanted(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
 
 def offer(kernel: Any, grid: Any, arguments: dict[str, Any], options: dict[str, Any], warmup: bool) -> Any:
     """Ask the interceptors, the latest first; NotImplemented when none takes the launch."""
+    while providers:
+        home, _, function = providers.pop().partition(":")
+        getattr(importlib.import_module(home), function)()
     for interceptor in reversed(_interceptors):
         result = interceptor(kernel, grid, arguments, options, warmup)
         if result is not NotImplemented:

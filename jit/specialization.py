@@ -125,7 +125,7 @@ class _Rules:
         if hasattr(value, "block_shape") and hasattr(value, "base"):
             return self.descriptor
         if kind.__name__ in ("FakeTensor", "FunctionalTensor"):
-            return self.without_memory
+            return self.refuse_fake
         if hasattr(value, "data_ptr"):
             torch = sys.modules.get("torch")
             plain = torch is None or kind in (torch.Tensor, torch.nn.Parameter) or not isinstance(value, torch.Tensor)
@@ -174,7 +174,10 @@ class _Rules:
             return kind, None
         if not self.native:
             return kind, self.backend.get_tensor_specialization(value, align=self.align)
-        return kind, "D" if self.align and value.data_ptr() % 16 == 0 else ""
+        try:
+            return kind, "D" if self.align and value.data_ptr() % 16 == 0 else ""
+        except RuntimeError as error:
+            raise self.without_memory(value) from error
 
     def tuple_(self, value: tuple[Any, ...]) -> Specialization:
         # The flags of a parameter are about its own value and not about parts of it.
@@ -197,11 +200,14 @@ class _Rules:
     def tensor_of_subclass(self, value: Any) -> Specialization:
         # One that only wraps other tensors has a null address.
         if value.data_ptr() == 0 and value.numel() > 0:
-            return self.without_memory(value)
+            raise self.without_memory(value)
         return self.pointer(value)
 
-    def without_memory(self, value: Any) -> Specialization:
-        raise TypeError(
+    def refuse_fake(self, value: Any) -> Specialization:
+        raise self.without_memory(value)
+
+    def without_memory(self, value: Any) -> TypeError:
+        return TypeError(
             f"argument {self.name!r}: {type(value).__name__} has no memory that a kernel could use; to compile only,"
             " call kernel.warmup(...); to launch in torch.compile or under a transform, make the launch part of an op"
         )

@@ -38,7 +38,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch with the best configuration, which the first launch for new key values finds by timing."""
-        with _driver_of(self.base_fn.__name__, args, kwargs):
+        with _driver_of(self, args, kwargs):
             return super().run(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -56,9 +56,9 @@ class Heuristics(TritonHeuristics):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def _driver_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
+def _driver_of(tuner: Autotuner, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
     """Make the driver of the arguments' device the active one while its results are timed."""
-    place = device.choose(name, args, kwargs)
+    place = device.choose(tuner.base_fn.__name__, args, kwargs, tuner.arg_names)
     before = triton_driver.active
     if place.driver is before:
         yield

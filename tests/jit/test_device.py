@@ -7,7 +7,7 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from opgraft.jit import device, jit, reinterpret
+from opgraft.jit import MockTensor, device, jit, reinterpret
 
 
 def fake(kind, index=None, pinned=False):
@@ -24,7 +24,7 @@ CPU = torch.zeros(16)
 
 
 def choose(*args, **kwargs):
-    return device.choose("kernel", args, kwargs)
+    return device.choose("kernel", args, kwargs, ["a", "b", "c", "d"])
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_without_a_tensor_the_active_driver_serves(args):
 @pytest.mark.parametrize(
     "args, kwargs, shown",
     [
-        ((CPU, fake("cuda", 0)), {}, "argument 0: cpu, argument 1: cuda:0"),
-        ((CPU,), {"y": fake("cuda", 1)}, "argument 0: cpu, y: cuda:1"),
-        (((CPU, fake("cuda", 0)),), {}, "argument 0: cpu, argument 0: cuda:0"),
-        ((fake("cuda", 0), fake("cuda", 1)), {}, "argument 0: cuda:0, argument 1: cuda:1"),
+        ((CPU, fake("cuda", 0)), {}, "a: cpu, b: cuda:0"),
+        ((CPU,), {"y": fake("cuda", 1)}, "a: cpu, y: cuda:1"),
+        (((CPU, fake("cuda", 0)),), {}, r"a\[0\]: cpu, a\[1\]: cuda:0"),
+        ((fake("cuda", 0), fake("cuda", 1)), {}, "a: cuda:0, b: cuda:1"),
     ],
 )
 def test_tensors_on_several_devices_are_refused_by_name(args, kwargs, shown):
@@ -84,8 +84,11 @@ def test_pinned_memory_goes_with_the_gpu(monkeypatch):
     assert chosen == [("cuda", 0), ("cpu", None)]
 
 
-def test_meta_tensors_have_no_device():
-    assert choose(torch.empty(4, device="meta")).driver is triton.runtime.driver.active
+def test_stand_ins_for_meta_tensors_have_no_device_and_meta_tensors_are_refused():
+    assert choose(MockTensor(torch.float32, device="meta")).driver is triton.runtime.driver.active
+    assert choose(MockTensor(torch.float32, device="cpu")).kind == "cpu"
+    with pytest.raises(TypeError, match=r"argument 'b' is on the meta device and has no memory .*kernel.warmup"):
+        choose(CPU, torch.empty(4, device="meta"))
 
 
 def test_a_kernel_has_caches_for_each_device():
