@@ -107,8 +107,9 @@ def _special(torch: Any, value: Any) -> bool:
     if kind in _ordinary:
         return False
     if isinstance(value, torch.Tensor):
-        if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+        if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             return True
+        # A subclass that does not dispatch (``tensor.as_subclass(...)``) has memory like any tensor.
         return compat.is_wrapped_tensor(torch, value)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return True
