@@ -243,8 +243,8 @@ def _dense_text(dense: DenseElements) -> str:
     if dense.splat is not None:
         return f"dense<{scalar_text(dense.splat, element)}> : {dense.type}"
     values = [scalar_text(value, element) for value in dense.values]
-    if not dense.type.shape:
-        return f"dense<{values[0]}> : {dense.type}"
+    if not values:
+        return f"dense<> : {dense.type}"
     for extent in reversed(dense.type.shape[1:]):
-        values = ["[" + ", ".join(values[i : i + extent]) + "]" for i in range(0, len(values), max(extent, 1))]
+        values = ["[" + ", ".join(values[i : i + extent]) + "]" for i in range(0, len(values), extent)]
     return f"dense<[{', '.join(values)}]> : {dense.type}"

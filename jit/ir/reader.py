@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
-from .fragments import Cursor
+from .errors import IRError
+from .fragments import Fragments
 from .invariants import REGIONS, broken, broken_branches
 from .locations import UNKNOWN, Location
 from .structure import Block, Module, Operation, Region, Value, copied_attributes
@@ -51,7 +52,11 @@ def parse(text: str) -> Module:
     Raises IRError, with the line and what was expected, for text that is not generic form, is cut off, or has
     syntax that this reader does not know.
     """
-    return _Reader(text).module()
+    reader = _Reader(text)
+    try:
+        return reader.module()
+    except RecursionError:
+        raise IRError("expected fewer brackets in each other", reader.cursor.line()) from None
 
 
 class _Scope:
@@ -70,7 +75,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text if text.endswith("\n") else text + "\n"
         aliases: dict[str, int] = {}
-        self.cursor = Cursor(self.text, aliases)
+        self.cursor = Fragments(self.text, aliases)
         for match in _ALIAS.finditer(self.text):
             if aliases.setdefault(match[1], match.end()) != match.end():
                 self.cursor.fail(f"one definition of {match[1]}; this is another", match.start())

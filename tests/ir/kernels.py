@@ -249,6 +249,7 @@ def block_pointers(x, out, n, m):
 
 @triton.jit
 def newer_atomics(x, flags, out):
+    tl.atomic_poll(flags, 1)
     value = tl.atomic_load(x)
     tl.atomic_store(out, value)
 
@@ -388,6 +389,6 @@ if HAS_ATOMIC_LOAD:
             {"x": "*i32", "flags": "*i32", "out": "*i32"},
             {},
             (),
-            ("tt.atomic_load", "tt.atomic_store"),
+            ("tt.atomic_load", "tt.atomic_store", "tt.atomic_poll"),
         )
     )

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opgraft.jit.ir import IRError
@@ -59,6 +59,7 @@ def test_between_two_values_the_nearer_is_taken_and_the_even_one_at_the_middle(n
         assert rounded(name, middle) == even
 
 
+@settings(deadline=None)
 @given(st.floats(width=64))
 def test_float32_rounds_like_the_hardware(value):
     try:
@@ -68,6 +69,7 @@ def test_float32_rounds_like_the_hardware(value):
     assert encode("f32", value) == expected
 
 
+@settings(deadline=None)
 @given(st.floats(width=64))
 def test_float64_is_kept(value):
     assert struct.pack("<d", decode("f64", encode("f64", value))) == struct.pack("<d", value)

@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 
 import pytest
 import triton
@@ -326,6 +328,43 @@ def test_what_is_wrong_is_refused_with_its_line(old, new, line, expected):
     assert str(caught.value).startswith(f"line {line}: ")
 
 
+def test_endless_nesting_is_refused():
+    with pytest.raises(IRError, match="fewer brackets"):
+        parse(SMALL.replace('{x.y = "z"}', "{x.y = " + "[" * 5000))
+
+
+def test_aliases_are_written_out():
+    """Also inside text that is kept as it is, which has to stand for itself."""
+    text = """
+#blocked = #ttg.blocked<{order = [1, 0]}>
+#slice = #ttg.slice<{dim = 1, parent = #blocked, note = "#blocked"}>
+!block = tensor<4x4xf32, #blocked>
+"builtin.module"() ({
+  %a:2 = "x.y"() <{layout = #slice}> : () -> (tensor<4xf32, #slice>, !block)
+}) {"ttg.num-warps" = 4 : i32} : () -> ()
+"""
+    module = parse(text)
+    (op,) = module.body.operations
+    blocked = "#ttg.blocked<{order = [1, 0]}>"
+    sliced = '#ttg.slice<{dim = 1, parent = #ttg.blocked<{order = [1, 0]}>, note = "#blocked"}>'
+    assert op.attributes["layout"] == Opaque(sliced)
+    assert [value.type for value in op.results] == [TensorType((4,), F32, sliced), TensorType((4, 4), F32, blocked)]
+    assert module.op.attributes == {"ttg.num-warps": 4}
+    assert print_module(parse(print_module(module))) == print_module(module)
+
+
+def test_reading_imports_neither_triton_nor_torch():
+    code = """
+import sys, opgraft.jit
+before = set(sys.modules)
+import opgraft.jit.ir
+opgraft.jit.ir.parse(sys.stdin.read())
+print({"triton", "torch"} & (set(sys.modules) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], input=SMALL, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_the_pretty_form_is_refused():
     compiled, _ = triton_module(everything, SIGNATURE, {"BLOCK": 64})
     with pytest.raises(IRError, match="generic form"):
@@ -347,7 +386,7 @@ _TEXTS = [print_module(read(case.kernel, case.signature, case.constants)) for ca
 _TOKEN = re.compile(r'%\w+(?:#\d+)?|"[^"\n]*"|[\w.]+|[^\w\s]')
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_what_triton_reads_of_a_damaged_text_is_read_alike(data, tmp_path_factory):
     """Damage one token of a kernel's text: IRError, or the structure that MLIR reads as well."""

@@ -49,3 +49,8 @@ def test_the_rewritten_text_compiles_to_a_cubin(case, tmp_path):
     module, context = _module(case, passes=True)
     compiled = triton_compile(print_module(parse(generic_text(module, context))), tmp_path)
     assert len(compiled.asm["cubin"]) > 0
+    # the reader is made for TTIR; TTGIR has layouts, and the same grammar
+    (tmp_path / "ttgir").mkdir()
+    lower = triton_parse(compiled.asm["ttgir"], tmp_path / "ttgir")
+    again = triton_parse(print_module(parse(generic_text(lower, lower.context))), tmp_path / "ttgir")
+    assert str(again) == str(lower)

@@ -4,7 +4,7 @@ import copy
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opgraft.jit.ir import (
@@ -25,7 +25,7 @@ from opgraft.jit.ir import (
 )
 from opgraft.jit.ir.attributes import attribute_text
 from opgraft.jit.ir.floats import FORMATS, encode, rounded
-from opgraft.jit.ir.fragments import Cursor
+from opgraft.jit.ir.fragments import Fragments
 from opgraft.jit.ir.types import F32, I1, I32, I64
 
 _INTEGERS = [ScalarType(name) for name in ("i1", "i8", "i16", "i32", "i64", "ui8", "si32", "index")]
@@ -49,17 +49,19 @@ types = values | st.builds(
 
 
 def _read(text, method):
-    cursor = Cursor(text)
+    cursor = Fragments(text)
     found = getattr(cursor, method)()
     assert cursor.pos == len(text)
     return found
 
 
+@settings(deadline=None)
 @given(types)
 def test_a_type_is_read_back_as_the_same_object(type):
     assert _read(str(type), "read_type") is type
 
 
+@settings(deadline=None)
 @given(types)
 def test_copies_of_a_type_are_the_type(type):
     assert copy.copy(type) is copy.deepcopy(type) is pickle.loads(pickle.dumps(type)) is type
@@ -171,17 +173,20 @@ def _same(a, b):
     assert attribute_text(a) == attribute_text(b)
 
 
+@settings(deadline=None)
 @given(attributes)
 def test_an_attribute_is_read_back_as_it_was(attribute):
     _same(_read(attribute_text(attribute), "read_attribute"), attribute)
 
 
+@settings(deadline=None)
 @given(numbers())
 def test_typed_numbers_survive_copies(number):
     for other in (copy.copy(number), copy.deepcopy(number), pickle.loads(pickle.dumps(number))):
         _same(other, number)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_strings_are_written_in_printable_ascii(text):
     written = attribute_text(text)
