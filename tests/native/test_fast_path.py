@@ -58,9 +58,24 @@ def in_python(kernel):
         memory.dispatcher, memory._wait = before, 0
 
 
-def outcome(kernel, grid, args, kwargs):
+def moved(values, device):
+    """Tensors on a device, at the same offset from an aligned address; other values as they are."""
+
+    def move(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        offset = value.storage_offset()
+        whole = torch.full((16 + offset,), 3, dtype=value.dtype, device=device)[offset:]
+        return torch.nn.Parameter(whole) if isinstance(value, torch.nn.Parameter) else whole.as_subclass(type(value))
+
+    if isinstance(values, dict):
+        return {name: move(value) for name, value in values.items()}
+    return [move(value) for value in values]
+
+
+def outcome(kernel, grid, args, kwargs, device):
     """What a launch does: the kernel it returns and the memory it leaves, or the error."""
-    out = torch.zeros(16, dtype=torch.float64)
+    out = torch.zeros(16, dtype=torch.float64, device=device)
     try:
         compiled = kernel[grid](out, *args, **kwargs)
     except Exception as error:
@@ -137,27 +152,27 @@ def is_usual(value) -> bool:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(calls())
-def test_a_launch_in_c_does_what_python_does(call):
+def test_a_launch_in_c_does_what_python_does(device, call):
+    grid, args, kwargs = call[0], moved(call[1], device), moved(call[2], device)
     with in_python(kinds):
-        expected = outcome(kinds, *call)
-    assert repr(outcome(kinds, *call)) == repr(expected)
-    assert repr(outcome(kinds, *call)) == repr(expected)
-    grid, args, kwargs = call
+        expected = outcome(kinds, grid, args, kwargs, device)
+    for _ in range(2):
+        assert repr(outcome(kinds, grid, args, kwargs, device)) == repr(expected)
     if type(expected[1]) is list and all(map(is_usual, [*args, *kwargs.values()])):
-        assert is_repeated(kinds, grid, torch.zeros(16, dtype=torch.float64), *args, **kwargs)
+        assert is_repeated(kinds, grid, torch.zeros(16, dtype=torch.float64, device=device), *args, **kwargs)
 
 
 @pytest.mark.parametrize("n", [1, 16, 5, 2**40])
-def test_parameters_that_are_not_specialized_share_a_launch(n):
-    out, x = torch.zeros(4, dtype=torch.float64), tensor()
+def test_parameters_that_are_not_specialized_share_a_launch(device, n):
+    out, x = torch.zeros(4, dtype=torch.float64, device=device), tensor().to(device)
     first = loose[(1,)](out, x, 5)
     assert is_repeated(loose, (3,), out, x[1:], n) is (n < 2**31)
     assert loose[(3,)](out, x[1:], n) is first or n == 2**40
     assert out.tolist() == [5.0 + n] * 3 + [0.0]
 
 
-def test_an_ordinary_launch_is_repeated_in_c():
-    x = torch.zeros(4)
+def test_an_ordinary_launch_is_repeated_in_c(device):
+    x = torch.zeros(4, device=device)
     compiled = add_n[(1,)](x, 5)
     assert is_repeated(add_n, (1,), x, 5)
     assert add_n[(1,)](x, 7) is compiled
@@ -166,15 +181,15 @@ def test_an_ordinary_launch_is_repeated_in_c():
     assert repr(add_n[(1,)]) == f"{add_n!r}[(1,)]"
 
 
-def test_run_repeats_launches_too():
-    x = torch.zeros(4)
+def test_run_repeats_launches_too(device):
+    x = torch.zeros(4, device=device)
     compiled = add_n.run(x, 5, grid=(1,), warmup=False)
     assert add_n.run(x, n=7, grid=(1,), warmup=False) is compiled
     assert x[0].item() == 12
 
 
-def test_warmup_launches_nothing():
-    x = torch.zeros(4)
+def test_warmup_launches_nothing(device):
+    x = torch.zeros(4, device=device)
     compiled = add_n[(1,)](x, 5)
     assert add_n.warmup(x, 5, grid=(1,)) is compiled
     assert x[0].item() == 5
@@ -184,9 +199,9 @@ def test_warmup_launches_nothing():
 
 
 @pytest.fixture
-def ready():
+def ready(device):
     """`add_n`, repeated in C, and a tensor for it."""
-    x = torch.zeros(4)
+    x = torch.zeros(4, device=device)
     for _ in range(3):
         add_n._memory._wait = 0
         add_n[(1,)](x, 5)
@@ -304,8 +319,8 @@ def reads_globals(x):
     tl.store(x, tl.load(x) + FACTOR)
 
 
-def test_a_changed_global_raises(monkeypatch):
-    x = torch.zeros(4)
+def test_a_changed_global_raises(device, monkeypatch):
+    x = torch.zeros(4, device=device)
     for _ in range(2):
         reads_globals[(1,)](x)
     assert is_repeated(reads_globals, (1,), x)
@@ -317,21 +332,21 @@ def test_a_changed_global_raises(monkeypatch):
     assert x[0].item() == 12
 
 
-def test_another_global_may_change(monkeypatch):
-    x = torch.zeros(4)
+def test_another_global_may_change(device, monkeypatch):
+    x = torch.zeros(4, device=device)
     reads_globals[(1,)](x)
     monkeypatch.setitem(globals(), "OTHER", 6)
     assert is_repeated(reads_globals, (1,), x)
 
 
-def test_a_changed_closure_variable_raises():
+def test_a_changed_closure_variable_raises(device):
     step = tl.constexpr(2)
 
     @jit
     def reads_closure(x):
         tl.store(x, tl.load(x) + step)
 
-    x = torch.zeros(4)
+    x = torch.zeros(4, device=device)
     for _ in range(2):
         reads_closure[(1,)](x)
     assert is_repeated(reads_closure, (1,), x)
@@ -355,20 +370,20 @@ def applies(x, function: tl.constexpr):
     tl.store(x, function(tl.load(x)))
 
 
-def test_functions_are_constants():
-    x = torch.ones(4)
+def test_functions_are_constants(device):
+    x = torch.ones(4, device=device)
     for function in (twice, thrice, twice, thrice, twice):
         applies[(1,)](x, function)
     assert x[0].item() == 2 * 3 * 2 * 3 * 2
     assert is_repeated(applies, (1,), x, twice)
 
 
-def test_an_edited_function_is_compiled_again():
+def test_an_edited_function_is_compiled_again(device):
     @jit
     def helper(v):
         return v + 1
 
-    x = torch.zeros(4)
+    x = torch.zeros(4, device=device)
     for _ in range(2):
         applies[(1,)](x, helper)
     assert is_repeated(applies, (1,), x, helper)
@@ -378,8 +393,8 @@ def test_an_edited_function_is_compiled_again():
     assert x[0].item() == 100
 
 
-def test_torch_dtypes_are_constants():
-    x, seen = torch.ones(4), []
+def test_torch_dtypes_are_constants(device):
+    x, seen = torch.ones(4, device=device), []
 
     @jit
     def casts(x, DTYPE: tl.constexpr):
@@ -396,12 +411,12 @@ def test_torch_dtypes_are_constants():
     assert seen[0] == torch.float16 and isinstance(seen[0], tl.dtype)
 
 
-def test_launches_that_cannot_be_repeated_do_not_try_every_time():
+def test_launches_that_cannot_be_repeated_do_not_try_every_time(device):
     @jit
     def takes_tuple(x, pair):
         tl.store(x, tl.load(x) + pair[0])
 
-    x = torch.zeros(4)
+    x = torch.zeros(4, device=device)
     for _ in range(20):
         takes_tuple[(1,)](x, (5, 6))
     assert x[0].item() == 100
@@ -409,7 +424,7 @@ def test_launches_that_cannot_be_repeated_do_not_try_every_time():
     assert takes_tuple._memory._failures <= 5
 
 
-def test_two_threads_launch_many_kernels_at_once():
+def test_two_threads_launch_many_kernels_at_once(device):
     kernels, results = [], {}
     for _ in range(6):
 
@@ -420,7 +435,7 @@ def test_two_threads_launch_many_kernels_at_once():
         kernels.append(local)
 
     def work(number):
-        x = torch.zeros(4)
+        x = torch.zeros(4, device=device)
         for i in range(300):
             kernels[i % len(kernels)][(1,)](x, i, STEP=2)
         results[number] = x[0].item()
@@ -434,23 +449,23 @@ def test_two_threads_launch_many_kernels_at_once():
     assert len(results) == 8
 
 
-def test_the_autotuner_launches_through_run():
+def test_the_autotuner_launches_through_run(device):
     @triton.autotune(configs=[triton.Config({"STEP": 2}), triton.Config({"STEP": 2}, num_stages=2)], key=["n"])
     @jit
     def tuned(x, n, STEP: tl.constexpr):
         tl.store(x, n * STEP * 1.0)
 
-    x = torch.zeros(4)
+    x = torch.zeros(4, device=device)
     for n in (5, 7, 5, 7):
         tuned[(1,)](x, n)
         assert x[0].item() == 2 * n
 
 
-def test_a_subclass_with_memory_is_launched_and_not_offered_to_interceptors():
+def test_a_subclass_with_memory_is_launched_and_not_offered_to_interceptors(device):
     """It would come back to the launch through torch's dispatcher, for ever."""
     seen = []
     remove = interception.register(lambda *args: seen.append(args) or NotImplemented)
-    x = torch.zeros(4)
+    x = torch.zeros(4, device=device)
     try:
         add_n[(1,)](x.as_subclass(type("Subclass", (torch.Tensor,), {})), 5)
     finally:
