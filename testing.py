@@ -1,6 +1,6 @@
 """For users' test suites: the graphs of a compiled function at every level, as text to pin.
 
-:func:`capture` compiles a function in isolation (a private cache folder, Dynamo reset), calls it,
+:func:`capture` compiles a function in isolation (graph caches off, Dynamo reset), calls it,
 and returns a :class:`Capture`: the graph that Dynamo captured, the graphs before and after
 Inductor's passes, the wrapper's launches, and which kernels were compiled. The texts are normalized
 (no comments, paths, hashes or symbol numbering), so that an expecttest snapshot holds until the
@@ -9,15 +9,14 @@ program changes.
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-__all__ = ["Capture", "capture"]
+__all__ = ["Capture", "capture", "loaded_launches"]
 
 
 @dataclass
@@ -86,7 +85,7 @@ def capture(
         raise ValueError(f'capture knows the backends "opgraft" and "inductor", got {backend!r}')
     captured = Capture()
     torch._dynamo.reset()
-    with _fresh_caches(), _recording(captured, backend) as recorder:
+    with _no_graph_caches(), _recording(captured, backend) as recorder:
         compiled = torch.compile(fn, backend=recorder, dynamic=dynamic, fullgraph=fullgraph)
         captured.result = compiled(*args, **kwargs)
         if backward:
@@ -96,25 +95,33 @@ def capture(
             sum(t.sum() for t in outputs).backward()
     torch._dynamo.reset()
     captured.wrapper = [line for code in captured.code for line in _wrapper_lines(code)]
-    captured.launches = [line for line in captured.wrapper if re.match(r"_\w+\(.*\)$", line)]
+    captured.launches = _launch_lines(captured.wrapper)
     return captured
 
 
 @contextmanager
-def _fresh_caches() -> Iterator[None]:
+def loaded_launches() -> Iterator[list[str]]:
+    """The launches in the wrappers that this process loads inside the block, a line each, as in :class:`Capture`.
+
+    The list is filled when the block ends. Unlike :func:`capture` it disturbs nothing, so that it can stand around
+    the first call of any compiled function; a graph that comes from a cache on disk counts like a new one.
+    """
+    from torch._inductor.codecache import PyCodeCache
+
+    known = {id(module) for module in PyCodeCache.modules}
+    launches: list[str] = []
+    yield launches
+    for module in PyCodeCache.modules:
+        if id(module) not in known:
+            launches += _launch_lines(_wrapper_lines(Path(module.__file__).read_text("utf-8")))
+
+
+@contextmanager
+def _no_graph_caches() -> Iterator[None]:
     from torch._inductor import config
 
-    variable = "TORCHINDUCTOR_CACHE_DIR"
-    before = os.environ.get(variable)
-    with tempfile.TemporaryDirectory() as folder, config.patch(force_disable_caches=True):
-        os.environ[variable] = folder
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[variable]
-            else:
-                os.environ[variable] = before
+    with config.patch(force_disable_caches=True):
+        yield
 
 
 @contextmanager
@@ -173,6 +180,10 @@ def _graph_text(gm: Any) -> str:
 
     text = normalize_gm(gm.print_readable(print_output=False))
     return normalize(text)
+
+
+def _launch_lines(wrapper: list[str]) -> list[str]:
+    return [line for line in wrapper if re.match(r"_\w+\(.*\)$", line)]
 
 
 def normalize(text: str) -> str:
