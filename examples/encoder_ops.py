@@ -206,10 +206,10 @@ def masked_softmax(scores: Tensor, mask: Tensor, scale: float) -> Tensor:
     """
     scores, mask = scores.contiguous(), mask.contiguous()
     out = torch.empty_like(scores)
-    _, heads, queries, keys = scores.shape
+    sentences, heads, queries, keys = scores.shape
     if keys > MAX_TOKENS:
         raise ValueError(f"masked_softmax: at most {MAX_TOKENS} keys, got {keys}; cut the sentences")
-    grid = (scores.numel() // keys,)
+    grid = (sentences * heads * queries,)
     masked_softmax_kernel[grid](scores, mask, out, keys, heads * queries, scale, BLOCK=MAX_TOKENS)
     return out
 
