@@ -166,7 +166,7 @@ def test_a_cpu_tensor_among_gpu_tensors_is_refused_by_name():
     gpu, cpu = torch.ones(4, device="cuda"), torch.ones(4)
     for _ in range(3):
         copy[(1,)](gpu, gpu)
-    with pytest.raises(ValueError, match="cpu tensor.*target: cpu"):
+    with pytest.raises(ValueError, match=r"cpu tensor.*target: cpu"):
         copy[(1,)](gpu, cpu)
 
 
@@ -274,7 +274,7 @@ def test_a_cooperative_grid_that_cannot_run_at_once_is_an_error():
     counter = torch.zeros(1, dtype=torch.int32, device="cuda")
     out = torch.zeros(16, dtype=torch.int32, device="cuda")
     meet[(16,)](counter, out, PROGRAMS=16, launch_cooperative_grid=True)
-    with pytest.raises(RuntimeError, match="cooperative launch.*meet.*1000000"):
+    with pytest.raises(RuntimeError, match=r"cooperative launch.*meet.*1000000"):
         meet[(1_000_000,)](counter, out, PROGRAMS=16, launch_cooperative_grid=True)
 
 
