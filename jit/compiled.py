@@ -26,6 +26,7 @@ from triton.compiler.compiler import CompiledKernel as TritonCompiledKernel
 from triton.runtime.errors import OutOfResources
 
 from . import compat, notes
+from .argument_paths import argument_paths, pointer_paths
 from .drivers import activated, backend_for, driver_for
 from .launch_codes import launch_codes
 from .pipeline import expand_paths
@@ -175,14 +176,27 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         the kernel was compiled and stored with it.
         """
         with self._load_lock:
-            if "written" not in self._facts:
-                self._facts = {**self._facts, **self._analyse()}
-        found = notes.written(self._facts, self._pointers())
+            found = self._read_written()
+            if found is None:
+                self._facts = self._analyse()
+                found = self._read_written()
         assert found is not None
         return found
 
+    @property
+    def written_paths(self) -> frozenset[tuple[int, ...]]:
+        """The arguments of the call that are written, by path: `(index,)`, or `(index, place in tuple, ...)`."""
+        found = self.written
+        paths = argument_paths(self.src.signature, found.names)
+        if paths is None:
+            return frozenset(pointer_paths(self.src.signature))
+        return frozenset(paths[index] for index in found.written)
+
+    def _read_written(self) -> WrittenArguments | None:
+        return notes.written(self._facts, self.src.signature)
+
     def _analyse(self) -> dict[str, Any]:
-        """Facts from the IR among the stages, for a kernel that was stored without them."""
+        """Facts from the IR among the stages, for a kernel that was stored without them or by another version."""
         stage = next((stage for stage in notes.STAGES if stage in self.asm), None)
         if stage is None:
             raise ValueError(
@@ -195,21 +209,6 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         module, context = parse_module(self.asm[stage], stage, backend_for(self._target))
         notes.collect(facts, stage, module, context)
         return facts
-
-    def _pointers(self) -> tuple[int, ...]:
-        """Indices of the compiled function's arguments that are pointers or descriptors."""
-        kinds: list[str] = []
-
-        def flatten(kind: Any) -> None:
-            if isinstance(kind, (tuple, list)):
-                for inner in kind:
-                    flatten(inner)
-            elif kind != "constexpr":
-                kinds.append(str(kind))
-
-        for kind in self.src.signature.values():
-            flatten(kind)
-        return tuple(index for index, kind in enumerate(kinds) if kind.startswith(("*", "tensordesc", "!tt.ptr")))
 
     def handle(self, fallback: Callable[..., Any] | None = None, *, constants: bool = True) -> Handle:
         """This kernel as a callable in C, `handle(stream, *arguments, grid0, grid1, grid2)`.

@@ -20,7 +20,7 @@ from .preload import qualified_name
 from .store.digests import file_digest
 from .store.place import DIGESTS, cache_folder
 from .store.record import key_hash
-from .toolchain import toolchain_identity
+from .toolchain import is_cuda_options, toolchain_identity
 
 if TYPE_CHECKING:
     from triton.backends.compiler import BaseBackend, GPUTarget
@@ -99,7 +99,9 @@ def _options(options: Any, folder: str) -> dict[str, str]:
             found[name] = file_digest(value, folder)
         else:
             found[name] = content.text(value)
-    found["hash"] = str(options.hash())
+    if not is_cuda_options(options):
+        # It may cover more than the fields. Triton's own for CUDA covers them, and reads libdevice to do so.
+        found["hash"] = str(options.hash())
     return found
 
 

@@ -34,6 +34,14 @@ _PARTS = (
 _SUFFIXES = (".py", ".so", ".pyd", ".bc")
 
 
+_CUDA = "triton.backends.nvidia.compiler"
+
+
+def is_cuda_options(options: object) -> bool:
+    """Whether these are the parsed options of Triton's CUDA backend itself."""
+    return type(options).__module__ == _CUDA
+
+
 @functools.cache
 def _triton_digest(folder: str) -> str:
     root = os.path.dirname(os.path.abspath(triton.__file__))
@@ -51,7 +59,7 @@ def _backend_identity(backend: BaseBackend, folder: str) -> str:
     The content of the assembler says more than its version.
     """
     mocked = knobs.nvidia.mock_ptx_version is not None
-    if type(backend).__module__ != "triton.backends.nvidia.compiler" or mocked:
+    if type(backend).__module__ != _CUDA or mocked:
         return str(backend.hash())
     arch = backend.target.arch
     tools = knobs.nvidia.knob_descriptors

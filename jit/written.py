@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["written_paths"]
@@ -32,32 +32,19 @@ def written_paths(
 
     Raises what the frontend raises for the kernel.
     """
-    from triton._C.libtriton import ir
-    from triton.compiler.compiler import ASTSource, filter_traceback
+    from triton.compiler.compiler import ASTSource
 
+    from .analysis import written_by
+    from .argument_paths import argument_paths, pointer_paths
     from .compat import implicit_options
-    from .drivers import backend_for
-    from .ir import generic_text, parse
-    from .ir.written import written_arguments
 
-    target = _target(device)
-    backend: Any = backend_for(target)
     given = {**implicit_options(), "debug": bool(kernel.debug), **dict(options or {})}
-    parsed = backend.parse_options(given)
     source = ASTSource(kernel, dict(signature), dict(constexprs), dict(attrs))
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    try:
-        module = source.make_ir(
-            target, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context
-        )
-    except Exception as error:
-        filter_traceback(error)
-        raise
-    written = written_arguments(parse(generic_text(module, context)))
-    paths = [path for index, kind in enumerate(signature.values()) for path in _paths((index,), kind)]
-    return frozenset(path for position, path in enumerate(paths) if position in written)
+    written = written_by(source, _target(device), given)
+    paths = argument_paths(signature, written.names)
+    if paths is None:
+        return frozenset(pointer_paths(signature))
+    return frozenset(paths[index] for index in written.written)
 
 
 def _target(device: str) -> Any:
@@ -76,12 +63,3 @@ def _target(device: str) -> Any:
     from .device import of_kind
 
     return of_kind(device.partition(":")[0], None).target()
-
-
-def _paths(path: tuple[int, ...], kind: Any) -> Iterator[tuple[int, ...]]:
-    """The paths of the arguments that the compiled function has, in its order."""
-    if isinstance(kind, tuple):
-        for place, inner in enumerate(kind):
-            yield from _paths((*path, place), inner)
-    elif kind != "constexpr":
-        yield path

@@ -103,7 +103,8 @@ def file_digest(path: str, folder: str) -> str:
 def tree_digest(root: str, parts: Iterable[str], suffixes: tuple[str, ...], folder: str) -> str:
     """SHA-256 over names and contents of the files under `root`/`parts` whose names end in `suffixes`.
 
-    A part is a folder or a file. Names are relative to `root`: an equal tree elsewhere has an equal digest.
+    A part is a folder or a file; parts do not overlap. Names are relative to `root`: an equal tree elsewhere
+    has an equal digest.
     """
     names: list[str] = []
     for part in parts:
@@ -112,9 +113,9 @@ def tree_digest(root: str, parts: Iterable[str], suffixes: tuple[str, ...], fold
             names.append(part)
         for path, folders, files in os.walk(top):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
-            relative = os.path.relpath(path, root)
-            names += (os.path.join(relative, name) for name in files if name.endswith(suffixes))
-    names = sorted(set(names))
+            relative = path[len(root) :].lstrip(os.sep)
+            names += (f"{relative}{os.sep}{name}" for name in files if name.endswith(suffixes))
+    names.sort()
     stamps = [_stamp(os.path.join(root, name)) for name in names]
     text = "\n".join(f"{name} {stamp}" for name, (stamp, _) in zip(names, stamps, strict=True))
     changed = max((changed for _, changed in stamps), default=0.0)

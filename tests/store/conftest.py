@@ -51,6 +51,7 @@ def cache(tmp_path, monkeypatch, digests):
     monkeypatch.setenv("TRITON_HOME", str(tmp_path / "home"))
     warn.forget()
     lookup._in_memory.clear()
+    monkeypatch.setattr(lookup, "_aside", None)
     return folder
 
 

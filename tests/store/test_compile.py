@@ -317,7 +317,7 @@ def test_an_entry_that_the_remote_cache_lost_in_part_is_compiled_anew(kernels, e
     compile(kernels.add_source(), kernels.CUDA)
     assert [event.outcome for event in events] == ["compiled", "compiled"]
     (message,) = store_warnings()
-    assert "add.cubin is missing" in message
+    assert "is missing" in message
 
 
 def test_a_remote_cache_that_is_down_costs_a_warning(kernels, events, remote, store_warnings):

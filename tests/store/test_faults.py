@@ -149,7 +149,6 @@ def test_a_disk_that_is_full_everywhere(kernels, events, store_warnings, tmp_pat
     with mounted(tmp_path / "disk", "size=16k"):
         use(tmp_path / "disk", monkeypatch, digests)
         monkeypatch.setattr("tempfile.mkdtemp", _no_space)
-        monkeypatch.setattr("opgraft.jit.store.lookup._aside", None)
         kernel = compiles_in_memory(kernels, events, store_warnings, "No space left on device")
         assert kernel.metadata_group == {}
 

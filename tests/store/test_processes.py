@@ -19,7 +19,9 @@ WORKER = Path(__file__).parent / "worker.py"
 
 
 def start(*arguments, cache, **environment):
-    env = {**os.environ, "TRITON_CACHE_DIR": str(cache), **environment}
+    # Triton 3.9 warns when it has to choose this itself.
+    chosen = {"TRITON_CACHE_DIR": str(cache), "TRITON_DEFAULT_FP_FUSION": "1"}
+    env = {**os.environ, **chosen, **environment}
     return subprocess.Popen(
         [sys.executable, str(WORKER), *map(str, arguments)],
         env=env,
