@@ -2,7 +2,7 @@
 
 Dynamo takes our kernels for Triton's, by isinstance, and would launch them the Triton way. An entry
 in its type dispatch gives them to :mod:`.kernel_variable` instead. Importing Dynamo takes seconds,
-so :func:`install` only leaves word: the entry is made when Dynamo's tracer is first imported.
+so the package only leaves word: :func:`register` is called when Dynamo's tracer is first imported.
 
 Private API (checked on torch 2.13.0 and 2.11.0): ``VariableBuilder._type_dispatch()``, a table from
 type to a method of the builder. Where it is missing nothing is registered, a warning says so, and
@@ -11,27 +11,18 @@ Dynamo's own path for Triton kernels serves.
 
 from __future__ import annotations
 
-import functools
 import warnings
 from typing import Any
 
-import wrapt
-
-__all__ = ["install"]
-
-_TRACER = "torch._dynamo.variables.builder"
+__all__ = ["register"]
 
 
-@functools.cache
-def install() -> None:
-    """Have Dynamo trace launches of our kernels as ops; idempotent."""
-    wrapt.register_post_import_hook(_register, _TRACER)
-
-
-def _register(builder: Any) -> None:
+def register(builder: Any) -> None:
+    """Have Dynamo trace launches of our kernels as ops; ``builder`` is its module `variables.builder`."""
     from ..jit.function import JITFunction
-    from . import kernel_variable
+    from . import kernel_variable, launching
 
+    launching.install()
     try:
         table = builder.VariableBuilder._type_dispatch()
     except AttributeError:

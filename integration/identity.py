@@ -24,6 +24,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from .build import build_identity
+
 __all__ = ["OpIdentity", "identity"]
 
 _PROCESS = os.urandom(8).hex()
@@ -53,8 +55,8 @@ class OpIdentity:
 
     @property
     def src(self) -> str:
-        """The name and the digest, as one line of Python."""
-        return f"# {self.__name__} {identity(*self._functions())}"
+        """The name, the digest and the build of opgraft, as one line of Python."""
+        return f"# {self.__name__} {identity(*self._functions())} {build_identity()}"
 
 
 class _Walk:

@@ -8,6 +8,7 @@ the runtime once it is checked.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from .launch_op import plan
 __all__ = ["grid_of", "install", "intercept"]
 
 
+@functools.cache
 def install() -> None:
     """Have the runtime offer its launches here; idempotent."""
     interception.register(intercept)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import wrapt
-
+from ..jit.on_import import when_imported
 from .arguments import leaves
 
 __all__ = ["register"]
@@ -20,7 +19,7 @@ _LOWERINGS = "torch._inductor.lowering"
 
 def register(overload: Any, kinds: str) -> None:
     """Register the lowering of a launch op, now or when Inductor is imported."""
-    wrapt.register_post_import_hook(functools.partial(_register, overload, leaves(kinds)), _LOWERINGS)
+    when_imported(_LOWERINGS, functools.partial(_register, overload, leaves(kinds)))
 
 
 def _register(overload: Any, units: str, lowerings: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import torch
 
-from . import compat, dynamo, launching
+from . import compat, launching
 from .autograd import Formula, autograd_kernel
 from .body import checked
 from .identity import OpIdentity
@@ -80,7 +80,6 @@ class CustomOp(Generic[P, R]):
         self._seen: set[Any] = set()
         schema = op_schema(fn, op_name, tuple(mutates_args))
         launching.install()
-        dynamo.install()
         previous = _defined.pop(name, None)
         if previous is not None:
             previous._undefine()
@@ -120,7 +119,7 @@ class CustomOp(Generic[P, R]):
         for value in args:
             kind = type(value)
             if kind is torch.Tensor or kind is torch.nn.Parameter:
-                if grad and value.requires_grad or value.is_meta:
+                if (grad and value.requires_grad) or value.is_meta:
                     return False
                 kinds.append(value.dtype)
             elif kind in _SIMPLE:

@@ -6,12 +6,22 @@
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 import weakref
 from typing import Any
 
 _kernels: dict[str, list[weakref.ref[Any]]] = {}
 _lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def qualified_name(kernel: Any) -> str:
@@ -35,6 +45,22 @@ def find(name: str, cache_key: str = "") -> Any:
     Imports the module when it is not yet imported. Raises LookupError when there is no such kernel, or only
     other versions of it.
     """
+    found = candidates(name)
+    for kernel in found:
+        if kernel.cache_key.startswith(cache_key):
+            return kernel
+    keys = ", ".join(kernel.cache_key[: max(len(cache_key), 8)] for kernel in found)
+    raise LookupError(
+        f"kernel {name}: wanted the version with key {cache_key}, found {keys}; its source, or that of what"
+        " it calls, has changed"
+    )
+
+
+def candidates(name: str) -> list[Any]:
+    """The live kernels called ``name``, the latest first.
+
+    Imports the module when it is not yet imported. Raises LookupError when there is none.
+    """
     found = _candidates(name)
     if not found:
         module = name.partition(":")[0]
@@ -45,14 +71,7 @@ def find(name: str, cache_key: str = "") -> Any:
         found = _candidates(name)
     if not found:
         raise LookupError(f"kernel {name}: no kernel of that name lives in this process")
-    for kernel in reversed(found):
-        if kernel.cache_key.startswith(cache_key):
-            return kernel
-    keys = ", ".join(kernel.cache_key[: max(len(cache_key), 8)] for kernel in found)
-    raise LookupError(
-        f"kernel {name}: wanted the version with key {cache_key}, found {keys}; its source, or that of what"
-        " it calls, has changed"
-    )
+    return found[::-1]
 
 
 def _candidates(name: str) -> list[Any]:

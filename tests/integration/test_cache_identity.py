@@ -51,6 +51,7 @@ def run_program(folder, values, backend, channel):
     import importlib.util
 
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
+    os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
     path = os.path.join(folder, "program.py")
     with open(path, "w") as file:
@@ -75,8 +76,14 @@ def run_program(folder, values, backend, channel):
 @pytest.fixture(scope="module")
 def processes():
     """Starts processes that have torch's compiler imported and none of its state."""
+    disabled = os.environ.pop("TORCHINDUCTOR_FORCE_DISABLE_CACHES", None)  # the test run's, see conftest.py
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch._inductor.compile_fx", "triton", "opgraft.integration"])
+    warm = context.Process(target=int)  # starts the server with this environment
+    warm.start()
+    warm.join()
+    if disabled is not None:
+        os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = disabled
     return context
 
 
