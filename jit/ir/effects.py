@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .structure import Operation
+from .types import DescriptorType, OpaqueType, PointerType, Type, element_type
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,13 @@ ACCESSES = {
     "tt.descriptor_store": Access(0, writes=True),
     "tt.descriptor_scatter": Access(0, writes=True),
     "tt.descriptor_reduce": Access(0, reads=True, writes=True),
+    # Gluon for NVIDIA GPUs
+    "ttg.async_copy_global_to_local": Access(0, reads=True),
+    "ttng.async_tma_copy_global_to_local": Access(0, reads=True),
+    "ttng.async_tma_gather": Access(0, reads=True),
+    "ttng.async_tma_copy_local_to_global": Access(0, writes=True),
+    "ttng.async_tma_scatter": Access(0, writes=True),
+    "ttng.async_tma_reduce": Access(0, reads=True, writes=True),
 }
 
 # Operations whose result points where these operands point; the others are conditions, offsets, shapes or
@@ -48,6 +56,9 @@ POINTER_OPERANDS = {
 # Results of these are numbers that say nothing of an address.
 NO_ADDRESS = frozenset({"arith.cmpi", "arith.cmpf", "tt.histogram", "tt.dot", "tt.dot_scaled", "tt.print", "tt.assert"})
 
+# Types of Gluon that are no pointers to global memory
+_NO_POINTER = ("!ttg.memdesc", "!ttg.async.token", "vector<", "none")
+
 _PURE_DIALECTS = frozenset({"arith", "math", "ub", "scf", "cf"})
 _PURE_NAMES = """
     addptr advance approx_divf assert bitcast broadcast call cat clampf dot dot_scaled expand_dims
@@ -57,13 +68,32 @@ _PURE_NAMES = """
     unsplat
 """
 _PURE = frozenset(f"tt.{name}" for name in _PURE_NAMES.split())
+_OTHERS = frozenset(
+    {
+        "builtin.module",
+        "llvm.intr.assume",
+        "tt.func",
+        "ttg.convert_layout",
+        "ttg.warp_specialize",
+        "ttg.warp_specialize.partitions",
+        "ttg.warp_yield",
+    }
+)
 _FOREIGN = ("tt.elementwise_inline_asm", "tt.extern_elementwise")
 
 
+def is_pointer(type: Type) -> bool:
+    """Whether values of the type may address the memory of an argument."""
+    type = element_type(type)
+    if isinstance(type, OpaqueType):
+        return not type.text.startswith(_NO_POINTER)
+    return isinstance(type, PointerType | DescriptorType)
+
+
 def touches_no_memory(op: Operation) -> bool:
-    """Whether the operation itself, its regions aside, is known not to read or write through a pointer."""
+    """Whether the operation itself, its regions aside, is known not to access the memory of an argument."""
     name = op.name
-    if name in _PURE or name in ("tt.func", "builtin.module", "llvm.intr.assume"):
+    if name in _PURE or name in _OTHERS:
         return True
     return name.partition(".")[0] in _PURE_DIALECTS
 

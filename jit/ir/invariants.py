@@ -21,7 +21,17 @@ REGIONS = {
     "tt.scan": 1,
 }
 # How the names of operations that end a block end
-_TERMINATORS = ("return", "yield", ".br", ".cond_br", ".switch", ".condition", "unreachable", "terminator")
+_TERMINATORS = (
+    "return",
+    "yield",
+    ".br",
+    ".cond_br",
+    ".condition",
+    ".partitions",
+    ".switch",
+    "terminator",
+    "unreachable",
+)
 
 
 def broken(op: Operation) -> str | None:

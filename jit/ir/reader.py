@@ -38,7 +38,7 @@ _REGION_END = re.compile(r"\s*\}(\)|, \{\n)")
 _ALIAS = re.compile(r"^([#!][\w$-]+) = ", re.ASCII | re.MULTILINE)
 _BLANK = re.compile(r"(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*")
 _PLAIN_PROPERTIES = re.compile(r'<\{[^{}"\n]*\}>')
-_ISOLATED = frozenset({"tt.func", "builtin.module"})
+_ISOLATED = frozenset({"tt.func", "builtin.module", "ttg.warp_specialize.partitions"})
 
 # What stands behind the operands: successors, attributes, names of the discardable ones, whether the
 # attributes hold lists or dictionaries (then each operation needs its own), operand and result types.

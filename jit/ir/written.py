@@ -15,9 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .effects import ACCESSES, NO_ADDRESS, POINTER_OPERANDS, is_pure_foreign_code, touches_no_memory
+from .effects import (
+    ACCESSES,
+    NO_ADDRESS,
+    POINTER_OPERANDS,
+    is_pointer,
+    is_pure_foreign_code,
+    touches_no_memory,
+)
 from .structure import Module, Operation, Value
-from .types import DescriptorType, OpaqueType, PointerType, Type, element_type
 
 # An argument's index, or the reason why the origin is not known.
 Origin = int | str
@@ -51,7 +57,7 @@ def written_arguments(module: Module) -> WrittenArguments:
     summaries = _summarize(module)
     entry = module.entry
     arguments = entry.regions[0].blocks[0].arguments
-    pointers = [argument.index for argument in arguments if _is_pointer(argument.type)]
+    pointers = [argument.index for argument in arguments if is_pointer(argument.type)]
     summary = summaries[entry.attributes["sym_name"]]
     reasons: dict[str, None] = {}
     written, where = _settle(summary.writes, "written", arguments, pointers, reasons)
@@ -96,11 +102,11 @@ def _settle(
     """Arguments from origins; an unknown origin stands for all pointers."""
     found: dict[int, str] = {}
     for origin, place in accesses.items():
-        if isinstance(origin, int) and _is_pointer(arguments[origin].type):
+        if isinstance(origin, int) and is_pointer(arguments[origin].type):
             found[origin] = place
     for origin, place in accesses.items():
         if isinstance(origin, int):
-            if _is_pointer(arguments[origin].type):
+            if is_pointer(arguments[origin].type):
                 continue
             name = arguments[origin].name or f"argument {origin}"
             why = f"the integer {name!r} is used as a pointer"
@@ -110,10 +116,6 @@ def _settle(
         for index in pointers:
             found.setdefault(index, place)
     return set(found), found
-
-
-def _is_pointer(type: Type) -> bool:
-    return isinstance(element_type(type), PointerType | DescriptorType | OpaqueType)
 
 
 def _place(op: Operation) -> str:
@@ -204,7 +206,7 @@ class _Function:
         while self.changed:
             self.changed = False
             for op in self.operations:
-                if op.operands or op.results:
+                if op.operands or op.results or op.regions:
                     self._transfer(op)
 
     def _transfer(self, op: Operation) -> None:
@@ -239,7 +241,7 @@ class _Function:
         return a | b
 
     def _holds_pointer(self, origins: _Origins) -> bool:
-        return any(isinstance(o, int) and _is_pointer(self.arguments[o].type) for o in origins)
+        return any(isinstance(o, int) and is_pointer(self.arguments[o].type) for o in origins)
 
     def _through_branch(self, op: Operation) -> None:
         if op.name in ("cf.br", "cf.cond_br"):
@@ -291,6 +293,11 @@ class _Function:
                 self._pairwise(arguments[:count], source)
                 self._pairwise(arguments[count:], source)
                 self._pairwise(op.results, source)
+        elif name == "ttg.warp_specialize.partitions":  # what it captures are its operands, up to 3.6 its parent's
+            parent = op.parent_op
+            captured = op.operands or (parent.operands if parent is not None else ())
+            for block in blocks:
+                self._pairwise(block.arguments, captured)
         else:  # map_elementwise, and whatever is not known: any operand may become any argument or result
             everything = self.union([*op.operands, *(value for values in yielded for value in values)])
             for block in blocks:
@@ -331,10 +338,10 @@ class _Function:
     def _give_away(self, value: Value, place: str, pure: bool) -> None:
         """`value` goes to code that cannot be looked into, which may access what it points to."""
         for origin in self.of(value):
-            if isinstance(origin, int) and not _is_pointer(self.arguments[origin].type):
+            if isinstance(origin, int) and not is_pointer(self.arguments[origin].type):
                 _, so_far = self.summary.foreign.get(origin, ("", True))
                 self.summary.foreign[origin] = (place, pure and so_far)
-            elif isinstance(origin, int) or _is_pointer(value.type):
+            elif isinstance(origin, int) or is_pointer(value.type):
                 self._record(frozenset((origin,)), place, True, not pure)
                 verb = "read" if pure else "read and written"
                 self.summary.assumptions[f"what {place} is given a pointer to is assumed {verb}"] = None
