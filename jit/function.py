@@ -7,7 +7,6 @@ compiled kernel by its key or compile it, check that globals have not changed, l
 from __future__ import annotations
 
 import inspect
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -31,6 +30,7 @@ from .launch import KernelInterface, Launch
 from .params import parameters
 from .paths import constants_and_attributes
 from .remembered import Memory
+from .single_flight import SingleFlight
 from .store_key import store_hash
 
 # Keywords that Triton once took and that would be silently ignored.
@@ -49,10 +49,7 @@ class DeviceCaches(defaultdict[Any, Any]):
         self.kernel = kernel
 
     def __missing__(self, key: Any) -> Any:
-        with self.kernel._hash_lock:
-            if key not in self:
-                self[key] = self.kernel._device_cache(device.by_key(key).target())
-            return self[key]
+        return self.setdefault(key, self.kernel._device_cache(device.by_key(key).target()))
 
 
 class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type: ignore[misc]
@@ -94,7 +91,7 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         self.pre_run_hooks: list[Callable[..., Any]] = []
         self.device_caches = DeviceCaches(self)
         self._variant_caches: dict[tuple[GPUTarget, int], tuple[Any, ...]] = {}
-        self._compile_locks: dict[Any, threading.RLock] = {}
+        self._flights: SingleFlight[Any] = SingleFlight()
         self._plain_binder: PlainBinder | None = None
         self._memory = Memory(self)
         known = compat.function_registry()
@@ -353,12 +350,10 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         attrs: dict[tuple[int, ...], Any],
         warmup: bool,
     ) -> Any:
-        with self._hash_lock:
-            lock = self._compile_locks.setdefault((target, key), threading.RLock())
-        with lock:
-            # Another thread may have compiled it while this one waited.
+        def compile_it() -> Any:
             kernel = kernels.get(key)
             if kernel is not None:
+                # Compiled by another thread just before this one came.
                 return kernel
             wanted = Variant(key, signature, constexprs, attrs, options, target, index)
             if hooks.before_compile(self, wanted, is_warmup=warmup):
@@ -384,10 +379,9 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
                 return store_hash(source, target, backend, options, env_vars)
 
             kernel = submit_compile(self._fn_name, identity, build, finish, forget)
-            kernels.setdefault(key, kernel)
-            with self._hash_lock:
-                self._compile_locks.pop((target, key), None)
-            return kernel
+            return kernels.setdefault(key, kernel)
+
+        return self._flights.run((id(kernels), key), compile_it)[0]
 
     def preload(self, specialization_data: str) -> Any:
         """Compile the variant that ``specialization_data`` describes, as a compile hook received it.
@@ -422,8 +416,7 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
     def _variant_cache(self, target: GPUTarget, index: int) -> tuple[Any, ...]:
         found = self._variant_caches.get((target, index))
         if found is None:
-            with self._hash_lock:
-                found = self._variant_caches.setdefault((target, index), self._device_cache(target))
+            found = self._variant_caches.setdefault((target, index), self._device_cache(target))
         return found
 
     def _checked_signature(self, signature: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import torch
 import triton
 import triton.language as tl
 
-from opgraft.jit import jit
+from opgraft.jit import interception, jit
 
 from .kernels import add, fill
 
@@ -101,9 +101,12 @@ def test_a_tensor_as_constexpr(x):
         fill[(1,)](x, 1.0, 64, torch.tensor(64))
 
 
-def test_fake_and_meta_tensors_at_a_launch():
+def test_fake_and_meta_tensors_at_a_launch(monkeypatch):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    # Without those who take launches on fake tensors.
+    monkeypatch.setattr(interception, "providers", [])
+    monkeypatch.setattr(interception, "_interceptors", [])
     kernel = jit(fill.fn)
     with FakeTensorMode():
         fake = torch.empty(64)
