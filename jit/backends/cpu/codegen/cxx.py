@@ -92,6 +92,11 @@ def lane(type: Type) -> str:
     return "i32" if is_bool(type) else register(type)
 
 
+def bytes_of(type: Type) -> int:
+    """Bytes of an element in memory."""
+    return 8 if not isinstance(type, ScalarType) else max(1, type.width // 8)
+
+
 def lane_bytes(type: Type) -> int:
     """Bytes of a lane; narrow types count as 4, so that all of a loop's vectors have as many lanes as f32 would."""
     if isinstance(type, PointerType):

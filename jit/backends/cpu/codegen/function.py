@@ -230,14 +230,14 @@ class FunctionGenerator:
 
     def _linear(self, op: Operation, operands: Sequence[Node]) -> Linear | None:
         """The linear form of an integer operation, if it has one."""
+        if op.name == "tt.bitcast" and isinstance(operands[0].element, PointerType):
+            return self._recast(op, operands[0])
         if cxx.is_bool(operands[0].element) or op.name not in _LINEAR:
             return None
         forms = [node.linear if node.buffer is None else None for node in operands]
         if op.name in ("arith.extsi", "arith.index_cast"):
             return forms[0]
         first, second = forms
-        if op.name == "tt.bitcast":
-            return forms[0]
         rank = len(operands[0].shape)
         if op.name in ("arith.addi", "arith.subi"):
             # One side may be any block: it becomes a term of an address.
@@ -265,6 +265,19 @@ class FunctionGenerator:
             if op.name == "arith.shli" and form is first and constant is not None and 0 <= constant < 32:
                 return scale(form, Polynomial.of(1 << constant))
         return None
+
+    def _recast(self, op: Operation, pointer: Node) -> Linear | None:
+        """Pointers to another type of the same size keep their offsets."""
+        result = op.results[0].type
+        assert isinstance(result, TensorType) and isinstance(result.element, PointerType)
+        assert isinstance(pointer.element, PointerType)
+        linear = pointer.linear
+        if linear is None or linear.root is None:
+            return None
+        if cxx.bytes_of(result.element.pointee) != cxx.bytes_of(pointer.element.pointee):
+            raise unsupported(op, f"from {pointer.element} to {result.element} changes the size of the elements")
+        text = f"reinterpret_cast<{cxx.storage(result.element)}>({linear.root.text})"
+        return Linear(Root(text, linear.root.argument), linear.base, linear.strides, linear.terms)
 
     def _bounds(self, op: Operation, operands: Sequence[Node]) -> Bounds | None:
         """The limits that a truth block stands for, if its operation is a comparison with one or a conjunction."""

@@ -141,7 +141,7 @@ def plan(
         result.tree.append((node, at))
         if node.buffer is not None or node.kind in ("uniform", "range", "stored"):
             return
-        if node.kind != "view":
+        if node.kind != "view" and not is_address(node):
             price = cost(node, costs)
             heavy = price >= KEEP_COST
             again = (heavy or (writes and reads_memory(node, loads))) and _pending(gen, op, node, kept)
@@ -180,6 +180,9 @@ def children(node: Node, at: Coordinates) -> list[tuple[Node, Coordinates]]:
     """The blocks that evaluating a node at coordinates evaluates, with theirs."""
     if node.bounds is not None:
         return [(term, at) for term in node.bounds.rest]
+    if is_address(node):
+        assert node.linear is not None
+        return [(term, at) for term in node.linear.terms]
     if node.kind == "view":
         source = node.operands[0]
         assert source is not None
@@ -187,19 +190,15 @@ def children(node: Node, at: Coordinates) -> list[tuple[Node, Coordinates]]:
     if node.kind == "load":
         pointer, mask, other = node.operands
         assert pointer is not None
-        below = [(block, at) for block in (mask, other) if block is not None]
-        if pointer.linear is not None and pointer.linear.root is not None:
-            return below + [(term, at) for term in pointer.linear.terms]
-        return [*below, (pointer, at)]
+        return [(block, at) for block in (pointer, mask, other) if block is not None]
     if node.linear is not None and not node.linear.terms:
         return []
     return [(operand, at if operand.shape else ()) for operand in node.operands if operand is not None]
 
 
-def pointer_terms(pointer: Node, at: Coordinates) -> list[tuple[Node, Coordinates]]:
-    if pointer.linear is not None and pointer.linear.root is not None:
-        return [(term, at) for term in pointer.linear.terms]
-    return [(pointer, at)]
+def is_address(node: Node) -> bool:
+    """Whether the block is a pointer plus offsets, which accesses use without computing the block."""
+    return node.linear is not None and node.linear.root is not None and node.buffer is None
 
 
 def _through(node: Node, at: Coordinates) -> Coordinates:
@@ -327,7 +326,7 @@ def vector_axis(
             for axis, stride in zip(at, node.buffer.strides, strict=True):
                 if axis is not None and stride == 1:
                     scores[axis] += 1
-        if node is not pointer and any(axis is not None for axis in at) and node.kind != "view":
+        if any(axis is not None for axis in at) and node.kind != "view" and not is_address(node):
             if node.bounds is None:
                 widest = max(widest, cxx.lane_bytes(_element(node)))
     if pointer is not None:
