@@ -4,7 +4,7 @@ import pytest
 import torch
 
 # Loading it has others register, which must not happen in the middle of a test.
-import torch._dynamo.variables.builder  # noqa: F401
+import torch._dynamo.variables.builder
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from opgraft.jit import interception, jit
