@@ -27,7 +27,7 @@ def written_paths(
         signature: parameter name to type, see `JITFunction.variant`.
         constexprs: path to value.
         attrs: path to attributes.
-        device: device type, ``"cpu"`` or ``"cuda"``. For CUDA no GPU is needed.
+        device: device type, ``"cpu"``, ``"cuda"`` or ``"meta"``. For CUDA no GPU is needed.
         options: compile options by name.
 
     Raises what the frontend raises for the kernel.
@@ -62,4 +62,4 @@ def _target(device: str) -> Any:
         return GPUTarget("cuda", 90, 32)  # what the frontend does for a kernel differs little between GPUs
     from .device import of_kind
 
-    return of_kind(device.partition(":")[0], None).target()
+    return of_kind("cpu", None).target()  # CPU tensors, and meta tensors, which no kernel ever runs on

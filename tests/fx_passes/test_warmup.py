@@ -112,7 +112,7 @@ def test_the_kernels_of_a_backward_are_compiled_with_its_graph(watch, device):
         row_scale_kernel[(x.shape[0],)](x, out, x.shape[1], factor, BLOCK=512)
         return out
 
-    trained.register_autograd(lambda ctx, grad: (trained(grad, ctx.factor), None), setup_context=setup)
+    trained.register_autograd(lambda ctx, grad: (trained(grad.contiguous(), ctx.factor), None), setup_context=setup)
     compiled = watch(lambda x: trained(x, 3.0).sum(), dynamic=False)
     x = torch.randn(4, 300, device=device, requires_grad=True)
     loss = compiled(x)
@@ -128,7 +128,7 @@ def test_a_size_beyond_the_assumed_range_takes_the_general_variant_that_was_comp
     @jit
     def first_kernel(x, out, n, BLOCK: tl.constexpr):
         at = tl.arange(0, BLOCK)
-        tl.store(out + at, tl.load(x + at) + (n // 2**31).to(tl.float32))
+        tl.store(out + at, tl.load(x + at) + (n >> 31).to(tl.float32))
 
     @opgraft.custom_op("ogwarm::beyond")
     def beyond(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
