@@ -8,6 +8,7 @@ an argument whose values keep making new variants.
 from __future__ import annotations
 
 import collections
+import hashlib
 import json
 import os
 import re
@@ -145,7 +146,7 @@ history = History()
 # ---- an argument whose values keep compiling ----
 
 _watch_lock = threading.Lock()
-# (kernel, argument, everything else of the key) -> the values of the argument.
+# (kernel, argument, digest of everything else in the key) -> the values of the argument.
 _seen: collections.OrderedDict[tuple[str, str, str], list[str]] = collections.OrderedDict()
 _SEEN_KEPT = 4096
 _warned: set[tuple[str, str]] = set()
@@ -163,7 +164,7 @@ def watch(kernel: str, key: Mapping[str, Any]) -> None:
             # Types and alignment take few values.
             continue
         rest = {part: _without(held, name) if isinstance(held, dict) else held for part, held in key.items()}
-        place = (kernel, name, json.dumps(rest, sort_keys=True))
+        place = (kernel, name, hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest())
         with _watch_lock:
             values = _seen.setdefault(place, [])
             if value in values:

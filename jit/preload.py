@@ -48,6 +48,14 @@ def dump_specialization(kernel: Any, variant: Variant) -> str:
     )
 
 
+def is_for_cpu(data: str) -> bool:
+    """Whether specialization data was recorded for the CPU; false for what is not such data."""
+    try:
+        return bool(json.loads(data)["target"]["backend"] == "cpu")
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
 def load_specialization(kernel: Any, data: str, target: GPUTarget, backend: BaseBackend, device: int) -> Variant:
     """Read specialization data for `kernel` on `target`.
 

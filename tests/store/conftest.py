@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib.util
 import shutil
 import sys
@@ -39,7 +40,8 @@ def digests(tmp_path_factory, kernels):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch, digests):
-    """Triton's cache folder: empty but for the digests of the compiler."""
+    """Triton's cache folder, empty but for the digests of the compiler; and nothing known of earlier compiles."""
+    from opgraft.jit import explain
     from opgraft.jit.store import lookup, warn
 
     folder = tmp_path / "cache"
@@ -49,6 +51,9 @@ def cache(tmp_path, monkeypatch, digests):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
     monkeypatch.setenv("TRITON_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(explain.history, "_keys", {})
+    monkeypatch.setattr(explain, "_seen", collections.OrderedDict())
+    monkeypatch.setattr(explain, "_warned", set())
     warn.forget()
     lookup._in_memory.clear()
     monkeypatch.setattr(lookup, "_aside", None)

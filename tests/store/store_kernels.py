@@ -81,3 +81,15 @@ def many_constants_source():
     signature = {"out": "*i32", **dict.fromkeys("ABCDE", "constexpr")}
     values = [Color.BLUE, Pair(1, -0.0), Plain(3), tl.float16, ("text", None, True, fill)]
     return ASTSource(constants, signature, {(index + 1,): value for index, value in enumerate(values)}, {})
+
+
+@triton.jit
+def double(x):
+    return x * 2
+
+
+@triton.jit
+def scaled(x, pair, function, n, BLOCK: tl.constexpr):
+    index = tl.arange(0, BLOCK)
+    mask = index < n
+    tl.store(pair[0] + index, function(tl.load(x + index, mask=mask)) + pair[1], mask=mask)

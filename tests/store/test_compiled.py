@@ -149,7 +149,9 @@ def test_too_much_shared_memory_is_an_error_at_every_use(compiled):
     compiled.metadata = compiled.metadata._replace(shared=2**80)
     for _ in range(2):
         with pytest.raises(OutOfResources, match="shared memory"):
-            compiled.run  # noqa: B018
+            compiled.run()
+        with pytest.raises(OutOfResources, match="shared memory"):
+            compiled[(1,)]
 
 
 def test_copies_are_the_kernel_itself(compiled):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import warnings
 
 import pytest
@@ -15,10 +14,8 @@ from opgraft.jit.explain import RecompileWarning, compare, nearest
 
 
 @pytest.fixture(autouse=True)
-def nothing_known(cache, monkeypatch):
-    monkeypatch.setattr(explain.history, "_keys", {})
-    monkeypatch.setattr(explain, "_seen", collections.OrderedDict())
-    monkeypatch.setattr(explain, "_warned", set())
+def nothing_known(cache):
+    """What `cache` forgets."""
 
 
 def reasons(events):

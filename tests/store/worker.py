@@ -61,6 +61,41 @@ def load_timed(times: str = "5") -> dict:
     return {"first": first, "again": min(rest), "hash": kernel.hash}
 
 
+def launch_scaled(kernel) -> bool:
+    import torch
+
+    x, out = torch.randn(64), torch.zeros(64)
+    kernel[(1,)](x, (out, 3), kernels.double, 50, BLOCK=64)
+    return bool(torch.equal(out[:50], x[:50] * 2 + 3))
+
+
+def record_scaled() -> dict:
+    """Specialization data of a launch with a tuple and a function among its arguments."""
+    from triton import knobs
+
+    from opgraft.jit import jit
+
+    data = []
+    knobs.runtime.jit_cache_hook = lambda **call: data.append(call["compile"]["specialization_data"])
+    launch_scaled(jit(kernels.scaled))
+    return {"data": data[0]}
+
+
+def preload_scaled(data: str) -> dict:
+    """Preload it, then launch: what was compiled or loaded, and how often a hook was asked."""
+    from triton import knobs
+
+    from opgraft.jit import jit, on_compile
+
+    seen, asked = [], []
+    on_compile(seen.append)
+    knobs.runtime.jit_cache_hook = lambda **call: asked.append(call) and None
+    kernel = jit(kernels.scaled)
+    kernel.preload(data)
+    equal = launch_scaled(kernel)
+    return {"outcomes": [event.outcome for event in seen], "asked": len(asked), "equal": equal}
+
+
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:]
     print(json.dumps(globals()[command](*arguments)))
