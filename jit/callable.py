@@ -17,6 +17,7 @@ from typing import Any
 from triton.runtime.jit import JITCallable as TritonJITCallable
 
 from . import dependencies, registry
+from .syntax import parse
 
 _DEFINITION = re.compile(r"^([ \t]*)def\s+\w+\s*[\(\[]", re.MULTILINE)
 
@@ -132,7 +133,7 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
 
     def parse(self) -> ast.Module:
         """The syntax tree of the source as it is now: a module with one function definition."""
-        tree = ast.parse(self._src)
+        tree = parse(self._src)
         if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
             raise ValueError(f"{self._fn_name}: expected the source of one function, got\n{self._src}")
         return tree

@@ -26,6 +26,7 @@ from triton.runtime.jit import ConstexprFunction as TritonConstexprFunction
 from triton.runtime.jit import JITCallable as TritonJITCallable
 
 from . import content
+from .syntax import parse
 
 # Modules whose contents belong to Triton or to Python: their versions are part of the store's key.
 _KNOWN_MODULES = frozenset({"triton.language", "triton.experimental.gluon.language", "copy", "math"})
@@ -231,7 +232,7 @@ class _Reader(ast.NodeVisitor):
             str(fn.starting_line_number),
             analysis.source,
         ]
-        self.visit(ast.parse(analysis.source))
+        self.visit(parse(analysis.source))
         self._read_defaults()
         analysis.text = "\0".join(self.parts)
         return analysis

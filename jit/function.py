@@ -388,9 +388,10 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
 
         Raises RuntimeError when it is for another kernel or target.
         """
-        from .preload import load_specialization
+        from .preload import is_for_cpu, load_specialization
 
-        place = device.active()
+        # CPU variants can be preloaded also where the active driver is CUDA.
+        place = device.of_kind("cpu", None) if is_for_cpu(specialization_data) else device.active()
         _, _, target, backend, _ = self.device_caches[place.key]
         found = load_specialization(self, specialization_data, target, backend, place.index)
         return self._do_compile(

@@ -81,7 +81,8 @@ def test_file_and_line_are_those_of_the_definition():
     assert (with_options.file_name, with_options.def_file_line_number) == (file, line)
     assert with_options.def_file_col_number == 1
     assert get_jit_fn_file_line(triton.autotune([triton.Config({})], [])(with_options)) == (file, line)
-    assert triton.runtime.jit.get_jit_fn_file_line(with_options) == (file, line)
+    if hasattr(triton.runtime.jit, "get_jit_fn_file_line"):  # gone in Triton 3.9
+        assert triton.runtime.jit.get_jit_fn_file_line(with_options) == (file, line)
 
 
 def test_file_and_line_of_something_else_are_refused():

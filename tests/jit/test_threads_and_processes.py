@@ -210,3 +210,17 @@ def test_a_local_kernel_is_found_in_its_own_process_only():
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()}
     )
     assert "LookupError" in result.stderr and "local" in result.stderr
+
+
+def test_threads_build_syntax_trees_together():
+    """CPython may fail in that; kernels do not."""
+    source = "def kernel(x):\n" + "".join(f"    x = (x + {i}) * ({i} - x)\n" for i in range(200))
+    kernels = []
+    for _ in range(8):
+        kernels.append(jit(fill.fn))
+        kernels[-1]._unsafe_update_src(source)
+
+    def work(index):
+        return {len(kernels[index].parse().body[0].body) for _ in range(30)}
+
+    assert at_once(8, work) == [{200}] * 8
