@@ -102,6 +102,7 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
         self._run: Any = None
         self._facts = {} if facts is None else facts
         self._handle: Any = None
+        self._device = 0
         self._load_lock = threading.RLock()
         # The process that loaded the module: a forked child must not unload it.
         self._module_pid: int | None = None
@@ -142,7 +143,8 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
 
     def _load(self) -> None:
         driver: Any = self.driver
-        device = driver.get_current_device()
+        # The function belongs to this device's context, whichever is current at a launch.
+        device = self._device = driver.get_current_device()
         if self._target.backend == "cpu":
             run = driver.launcher_cls(self.src, self.metadata)
         else:
@@ -235,7 +237,6 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
             kept = [place for place, code in enumerate(codes) if code not in "xN"]
             codes, names = "".join(codes[place] for place in kept), tuple(names[place] for place in kept)
         data = self.metadata
-        driver: Any = self.driver
 
         def scratch(kind: str) -> tuple[int, int, Any] | None:
             size = getattr(data, f"{kind}_scratch_size", 0)
@@ -261,7 +262,7 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
             num_ctas=data.num_ctas,
             cooperative=bool(getattr(data, "launch_cooperative_grid", False)),
             dependent=bool(getattr(data, "launch_pdl", False)),
-            device=None if self._target.backend == "cpu" else driver.get_current_device(),
+            device=None if self._target.backend == "cpu" else self._device,
             after_launch=self._fault_check(),
             global_scratch=scratch("global"),
             profile_scratch=scratch("profile"),
