@@ -189,7 +189,7 @@ def _launch_lines(wrapper: list[str]) -> list[str]:
 def normalize(text: str) -> str:
     """``text`` of a graph or wrapper without what changes from run to run."""
     text = re.sub(r"(@)[0-9a-f]{16}\b", r"\1...", text)  # the kernel's version
-    text = re.sub(r"\b(?:s|u)\d+\b", _Renumber(), text)  # symbols, by first appearance
+    text = re.sub(r"(?<![*\w'])(?:s|u)\d+\b(?!')", _Renumber(), text)  # symbols, by first appearance
     return text.strip() + "\n"
 
 
@@ -202,15 +202,13 @@ class _Renumber:
         return self.names.setdefault(old, f"{old[0]}{sum(n[0] == old[0] for n in self.names)}")
 
 
-_KEPT = re.compile(r"_opgraft_handles\.resolve\(|^_\w+_\d+\(|empty_strided|torch\.ops\.")
+_KEPT = re.compile(r"_opgraft_handles\.resolve\(|^_\w+_\d+\(|= empty_strided|torch\.ops\.[\w.]+\(")
 
 
 def _wrapper_lines(code: str) -> list[str]:
     lines = []
     for line in code.splitlines():
         line = line.strip()
-        if line.startswith("#") or "assert_size_stride" in line or line.startswith("import "):
-            continue
-        if _KEPT.search(line) and not line.startswith(("from ", "empty_strided")):
+        if _KEPT.search(line) and not line.startswith("#"):
             lines.append(line)
     return normalize("\n".join(lines)).splitlines() if lines else []
