@@ -14,7 +14,7 @@ import triton
 from triton import knobs
 from triton.compiler.errors import CompilationError
 
-from opgraft.jit import AsyncCompileMode, MockTensor, jit
+from opgraft.jit import AsyncCompileMode, MockTensor, jit, store
 
 WORKER = Path(__file__).parent / "worker.py"
 
@@ -41,35 +41,33 @@ def run(*arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_variant_with_a_tuple_and_a_function_is_preloaded_in_another_process(cache):
-    data = run("record_scaled")["data"]
-    found = run("preload_scaled", data)
+def recorded(kernels):
+    """Specialization data of a launch with a tuple and a function among its arguments."""
+    data = []
+    with knobs.runtime.scope():
+        knobs.runtime.jit_cache_hook = lambda **call: data.append(call["compile"]["specialization_data"])
+        launch_scaled(jit(kernels.scaled.fn), kernels.double)
+    return data[0]
+
+
+def test_a_variant_with_a_tuple_and_a_function_is_preloaded_in_another_process(kernels):
+    found = run("preload_scaled", recorded(kernels))
     assert found == {"outcomes": ["stored"], "asked": 1, "equal": True}, "the launch itself compiles nothing"
 
 
 def test_preloading_compiles_what_is_not_stored(cache, kernels, events):
-    kernel, helper = jit(kernels.scaled.fn), kernels.double
-    with knobs.runtime.scope():
-        data = []
-        knobs.runtime.jit_cache_hook = lambda **call: data.append(call["compile"]["specialization_data"])
-        launch_scaled(kernel, helper)
-    fresh = jit(kernels.scaled.fn)
-    from opgraft.jit import store
-
+    data = recorded(kernels)
     store.clear()
     events.clear()
-    assert fresh.preload(data[0]).asm["so"]
-    launch_scaled(fresh, helper)
+    kernel = jit(kernels.scaled.fn)
+    assert kernel.preload(data).asm["so"]
+    launch_scaled(kernel, kernels.double)
     assert [event.outcome for event in events] == ["compiled"]
 
 
 def test_preloading_for_another_kernel_is_refused(kernels):
-    with knobs.runtime.scope():
-        data = []
-        knobs.runtime.jit_cache_hook = lambda **call: data.append(call["compile"]["specialization_data"])
-        launch_scaled(jit(kernels.scaled.fn), kernels.double)
     with pytest.raises(RuntimeError, match=r"is for store_kernels\.scaled but trying to preload for .*\.fill"):
-        jit(kernels.fill.fn).preload(data[0])
+        jit(kernels.fill.fn).preload(recorded(kernels))
 
 
 def test_a_launch_that_recompiles_says_why(kernels, events):

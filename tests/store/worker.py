@@ -69,18 +69,6 @@ def launch_scaled(kernel) -> bool:
     return bool(torch.equal(out[:50], x[:50] * 2 + 3))
 
 
-def record_scaled() -> dict:
-    """Specialization data of a launch with a tuple and a function among its arguments."""
-    from triton import knobs
-
-    from opgraft.jit import jit
-
-    data = []
-    knobs.runtime.jit_cache_hook = lambda **call: data.append(call["compile"]["specialization_data"])
-    launch_scaled(jit(kernels.scaled))
-    return {"data": data[0]}
-
-
 def preload_scaled(data: str) -> dict:
     """Preload it, then launch: what was compiled or loaded, and how often a hook was asked."""
     from triton import knobs
