@@ -240,6 +240,26 @@ def test_an_early_return():
     _is(kernel, "ppi", written="out", read="x")
 
 
+def test_pointers_that_branches_pass_to_blocks():
+    text = """
+"builtin.module"() ({
+  "tt.func"() <{function_type = (PTR, PTR, PTR, i1) -> (), sym_name = "kernel", sym_visibility = "public"}> ({
+  ^bb0(%a: PTR, %b: PTR, %c: PTR, %flag: i1):
+    "cf.cond_br"(%flag, %a, %b, %c)[^bb1, ^bb2] <{SIZES}> : (i1, PTR, PTR, PTR) -> ()
+  ^bb1(%p: PTR, %q: PTR):
+    %v = "tt.load"(%p) <{operandSegmentSizes = array<i32: 1, 0, 0>}> : (PTR) -> f32
+    "tt.store"(%q, %v) : (PTR, f32) -> ()
+    "cf.cond_br"(%flag, %q, %p, %p)[^bb1, ^bb2] <{SIZES}> : (i1, PTR, PTR, PTR) -> ()
+  ^bb2(%r: PTR):
+    %w = "tt.load"(%r) <{operandSegmentSizes = array<i32: 1, 0, 0>}> : (PTR) -> f32
+    "tt.return"() : () -> ()
+  }) : () -> ()
+}) : () -> ()
+""".replace("PTR", "!tt.ptr<f32>").replace("SIZES", "operandSegmentSizes = array<i32: 1, 2, 1>")
+    answer = written_arguments(parse(text))
+    assert answer.written == (0, 1) and answer.read == (0, 1, 2) and answer.exact
+
+
 def test_regions_of_a_reduction_do_not_disturb():
     @triton.jit
     def combine(a, b):
