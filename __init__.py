@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from . import fx_passes, integration, jit, testing
     from .integration import custom_op
 
-from .jit import interception as _interception
-from .jit.on_import import when_imported as _when_imported
-
 __version__ = "0.1.0"
 
-# The runtime knows nothing of torch.compile; whoever imports either gets them joined. (A test runner may import this
-# file a second time under another name, as the folder's.)
+# The runtime knows nothing of torch.compile; whoever imports either gets them joined. (A test runner also runs this
+# file under the folder's name, which need not be a module's.)
 if __name__ == "opgraft":
-    _interception.providers.append("opgraft.integration.launching:install")
+    from .jit.on_import import when_imported as _when_imported
+
+    _when_imported(
+        "opgraft.jit.interception", lambda module: module.providers.append("opgraft.integration.launching:install")
+    )
     _when_imported("torch._dynamo.variables.builder", "opgraft.integration.dynamo:register")
 
 __all__ = ["__version__", "custom_op", "fx_passes", "integration", "jit", "testing"]

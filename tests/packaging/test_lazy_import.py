@@ -2,8 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
+from runpy import run_path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_python(code: str) -> "subprocess.CompletedProcess[str]":
@@ -52,6 +56,11 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
     with pytest.raises(AttributeError, match="'opgraft' has no attribute 'custom_opp'"):
         opgraft.custom_opp  # noqa: B018
+
+
+def test_the_root_loads_under_any_folder_name() -> None:
+    """As test runners do with a folder that holds an __init__.py, whatever the clone is called."""
+    run_path(str(ROOT / "__init__.py"), run_name="a-clone")
 
 
 # None in sys.modules makes the import fail as it does where the package is not installed. torch is loaded before the
