@@ -179,13 +179,11 @@ def _compiler_identity(command: tuple[str, ...]) -> str:
 @functools.lru_cache(None)
 def _generator_digest() -> str:
     """A hash of every source file that decides what code is generated."""
-    here = Path(__file__).parent
-    digest = hashlib.sha256()
-    for folder in (here, here / "codegen", INCLUDE, here.parent.parent / "ir"):
-        for path in sorted(folder.glob("*")):
-            if path.suffix in (".py", ".h"):
-                digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+    from ...store.digests import tree_digest
+    from ...store_key import digest_folder
+
+    jit = Path(__file__).parents[2]
+    return tree_digest(str(jit), ("backends/cpu", "ir"), (".py", ".h"), digest_folder())[:16]
 
 
 def fingerprint() -> str:
