@@ -27,7 +27,7 @@ def histogram_kernel(index_ptr, value_ptr, out_ptr, n, BLOCK: tl.constexpr, KIND
 @pytest.mark.parametrize("kind", ["add", "max", "min", "xor", "or"])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32, torch.float64, torch.float16])
 def test_no_update_is_lost(kind, dtype):
-    if dtype.is_floating_point and kind in ("xor", "or") or dtype is torch.float16 and kind != "add":
+    if (dtype.is_floating_point and kind in ("xor", "or")) or (dtype is torch.float16 and kind != "add"):
         pytest.skip("not defined for this type")
     torch.manual_seed(0)
     n, bins = 20_000, 16

@@ -6,15 +6,22 @@ Entry point: :func:`load`. The shared object goes through an anonymous file in m
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import itertools
 import os
+import re
+import sys
 import tempfile
+from pathlib import Path
 
 
 def load(name: str, binary: bytes) -> tuple[ctypes.CDLL, int]:
     """The library and the address of its function ``name``. Raises ``RuntimeError`` when it cannot be loaded."""
+    _provide_math()
     library = _open(name, binary)
+    _provide_threads(library)
     try:
         function = getattr(library, name)
     except AttributeError:
@@ -23,6 +30,48 @@ def load(name: str, binary: bytes) -> tuple[ctypes.CDLL, int]:
     assert address is not None
     _libraries[address] = library
     return library, address
+
+
+@functools.lru_cache(None)
+def _provide_math() -> None:
+    """Make libm's functions visible to libraries that name no library of their own."""
+    with contextlib.suppress(OSError):  # a C library with libm inside
+        ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+
+
+def _provide_threads(library: ctypes.CDLL) -> None:
+    """Connect the kernel to the OpenMP runtime of the process: torch's, when torch is loaded."""
+    runtime = _openmp("torch" in sys.modules)
+    if runtime is None:
+        return
+    for ours, theirs in (
+        ("opgraft_parallel", "GOMP_parallel"),
+        ("opgraft_thread", "omp_get_thread_num"),
+        ("opgraft_threads", "omp_get_num_threads"),
+    ):
+        with contextlib.suppress(ValueError):  # a library that has no grid to run
+            ctypes.c_void_p.in_dll(library, ours).value = ctypes.cast(getattr(runtime, theirs), ctypes.c_void_p).value
+
+
+@functools.lru_cache(None)
+def _openmp(with_torch: bool) -> ctypes.CDLL | None:
+    """libgomp, the copy that is in the process if there is one; None when the system has none."""
+    for path in [*(_loaded_gomp() if with_torch else []), "libgomp.so.1"]:
+        try:
+            runtime = ctypes.CDLL(path)
+            runtime.GOMP_parallel  # noqa: B018
+        except (OSError, AttributeError):
+            continue
+        return runtime
+    return None
+
+
+def _loaded_gomp() -> list[str]:
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return []
+    return sorted(set(re.findall(r"(/\S*lib(?:gomp|iomp5|omp)\b\S*\.so\S*)", maps)))
 
 
 _libraries: dict[int, ctypes.CDLL] = {}

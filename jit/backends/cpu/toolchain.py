@@ -116,23 +116,22 @@ def _is_clang(command: tuple[str, ...]) -> bool:
     return "g++" not in name and b"clang" in _run([*command, "--version"], None)
 
 
-def flags(arch: str, *, fp_fusion: bool) -> list[str]:
-    """The compiler's options for a kernel, include folder and libraries not among them."""
+def flags(arch: str, *, fp_fusion: bool, level: int = 2) -> list[str]:
+    """The compiler's options for a kernel, include folder not among them.
+
+    No library is linked: what kernels use of libc and libm is in the process, and `library` provides OpenMP. Looking
+    through the usual libraries would take the linker longer than all the rest.
+    """
     command = tuple(compiler())
     common = [
-        "-x", "c++", "-std=c++17", "-O2", *_march(arch), "-fPIC", "-shared", "-fvisibility=hidden",
+        "-x", "c++", "-std=c++17", f"-O{level}", *_march(arch), "-fPIC", "-shared", "-nostdlib", "-fvisibility=hidden",
         "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-fno-strict-aliasing",
-        "-fno-stack-protector", f"-ffp-contract={'fast' if fp_fusion else 'off'}",
+        "-fno-stack-protector", "-fno-asynchronous-unwind-tables", "-Wno-psabi",
+        f"-ffp-contract={'fast' if fp_fusion else 'off'}",
     ]  # fmt: skip
     if _is_clang(command):
-        return [*common, "-Wno-psabi"]
-    # -fopenmp uses libgomp.so.1: the one that torch brings, when torch is loaded first.
-    return [*common, "-fopenmp", "-Wno-psabi", "-fno-tree-loop-distribute-patterns", "-fno-semantic-interposition"]
-
-
-@functools.lru_cache(8)
-def _libraries(command: tuple[str, ...]) -> tuple[str, ...]:
-    return ("-l:libgomp.so.1", "-lm") if _is_clang(command) else ("-lm",)
+        return common
+    return [*common, "-fno-use-linker-plugin", "-fno-tree-loop-distribute-patterns", "-fno-semantic-interposition"]
 
 
 def build(source: str, arch: str = "native", *, fp_fusion: bool = True, name: str = "kernel") -> bytes:
@@ -143,8 +142,8 @@ def build(source: str, arch: str = "native", *, fp_fusion: bool = True, name: st
     command = compiler()
     with tempfile.TemporaryDirectory(prefix="opgraft-") as folder:
         output = os.path.join(folder, "kernel.so")
-        arguments = [*command, *flags(arch, fp_fusion=fp_fusion), f"-I{INCLUDE}", "-o", output, "-"]
-        _run([*arguments, *_libraries(tuple(command))], source, name=name)
+        arguments = [*command, *flags(arch, fp_fusion=fp_fusion), f"-I{INCLUDE}", "-o", output, "-", "-lgcc"]
+        _run(arguments, source, name=name)
         return Path(output).read_bytes()
 
 

@@ -16,7 +16,7 @@ from .elementwise import Operand
 from .function import FunctionGenerator, Rule
 from .memory import block_of
 from .nest import Nest, Val
-from .sinks import loop, materialize
+from .sinks import cost, loop, materialize
 from .values import Buffer, Node, squeeze
 
 # Independent partial results, to hide the latency of an addition.
@@ -53,7 +53,7 @@ def reduce(gen: FunctionGenerator, op: Operation) -> None:
     loop(
         gen, op, shape, nodes, state.body,
         order=lambda vector: _order(len(shape), axis, vector),
-        copies=COPIES if combiner.identity is not None else 1,
+        copies=state.copies,
         prepare=state.prepare,
     )  # fmt: skip
     for result, where, element in zip(op.results, results, combiner.elements, strict=True):
@@ -83,10 +83,13 @@ class _Accumulators:
         self.nodes = nodes
         self.results = results
         self.variables: list[list[str]] = []  # for each copy, for each operand
+        # A costly element hides the latency of combining by itself.
+        price = sum(cost(node, {}) for node in nodes)
+        self.copies = 1 if combiner.identity is None or price > 12 else 2 if price > 6 else COPIES
 
     def prepare(self, nest: Nest) -> None:
         identity = self.combiner.identity
-        copies = nest.fit(COPIES if identity is not None else 1)
+        copies = nest.fit(self.copies)
         for copy in range(copies):
             row = []
             for node in self.nodes:

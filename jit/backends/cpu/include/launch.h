@@ -2,10 +2,13 @@
 #pragma once
 #include "vector.h"
 
-// The OpenMP runtime that torch uses, whichever compiler built the kernel (Clang would bring one of its own).
-extern "C" void GOMP_parallel(void (*)(void*), void*, unsigned, unsigned);
-extern "C" int omp_get_thread_num();
-extern "C" int omp_get_num_threads();
+// The OpenMP runtime of the process, libgomp's entry points: whoever loads the library sets them to the runtime that torch
+// uses (a kernel that brought its own would start a second pool of threads). Null: everything runs on one thread.
+extern "C" {
+__attribute__((visibility("default"))) void (*opgraft_parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
+__attribute__((visibility("default"))) int (*opgraft_thread)() = nullptr;
+__attribute__((visibility("default"))) int (*opgraft_threads)() = nullptr;
+}
 extern "C" int posix_memalign(void**, __SIZE_TYPE__, __SIZE_TYPE__) noexcept;
 
 namespace opgraft {
@@ -50,14 +53,14 @@ inline void run_grid(i32 grid0, i32 grid1, i32 grid2, i32 num_threads, i64 grain
   const Grid<Body> grid{{grid0, grid1, grid2}, total, body};
   i64 threads = total / grain;
   if (threads > num_threads) threads = num_threads;
-  if (threads <= 1) {
+  if (threads <= 1 || opgraft_parallel == nullptr) {
     if (total > 0) grid.template share<ScratchBytes>(0, 1);
     return;
   }
   auto part = [](void* self) {
-    static_cast<const Grid<Body>*>(self)->template share<ScratchBytes>(omp_get_thread_num(), omp_get_num_threads());
+    static_cast<const Grid<Body>*>(self)->template share<ScratchBytes>(opgraft_thread(), opgraft_threads());
   };
-  GOMP_parallel(part, const_cast<Grid<Body>*>(&grid), unsigned(threads), 0);
+  opgraft_parallel(part, const_cast<Grid<Body>*>(&grid), unsigned(threads), 0);
 }
 
 }  // namespace opgraft

@@ -49,23 +49,27 @@ template <int N> using mask = vec<i32, N>;
 template <class A, class B> inline constexpr bool same = false;
 template <class A> inline constexpr bool same<A, A> = true;
 
-template <class V> struct shape_of;
-#define SCALAR_SHAPE(T) \
-  template <> struct shape_of<T> { \
-    using element = T; \
-    static constexpr bool scalar = true; \
-  }
-#define VECTOR_SHAPE(T, N) \
-  template <> struct shape_of<vec<T, N>> { \
-    using element = T; \
-    static constexpr bool scalar = false; \
-  }
-#define SHAPES(T) \
-  SCALAR_SHAPE(T); VECTOR_SHAPE(T, 1); VECTOR_SHAPE(T, 2); VECTOR_SHAPE(T, 4); VECTOR_SHAPE(T, 8); \
-  VECTOR_SHAPE(T, 16); VECTOR_SHAPE(T, 32); VECTOR_SHAPE(T, 64)
-SHAPES(i8); SHAPES(u8); SHAPES(i16); SHAPES(u16); SHAPES(i32); SHAPES(u32); SHAPES(i64); SHAPES(u64);
-SHAPES(f32); SHAPES(f64);
-SCALAR_SHAPE(bool);
+template <class T> struct without_reference { using type = T; };
+template <class T> struct without_reference<T&> { using type = T; };
+template <class V> struct shape_of {  // a vector
+  using element = typename without_reference<decltype((*static_cast<V*>(nullptr))[0])>::type;
+  static constexpr bool scalar = false;
+};
+template <class T> struct scalar_shape {
+  using element = T;
+  static constexpr bool scalar = true;
+};
+template <> struct shape_of<bool> : scalar_shape<bool> {};
+template <> struct shape_of<i8> : scalar_shape<i8> {};
+template <> struct shape_of<u8> : scalar_shape<u8> {};
+template <> struct shape_of<i16> : scalar_shape<i16> {};
+template <> struct shape_of<u16> : scalar_shape<u16> {};
+template <> struct shape_of<i32> : scalar_shape<i32> {};
+template <> struct shape_of<u32> : scalar_shape<u32> {};
+template <> struct shape_of<i64> : scalar_shape<i64> {};
+template <> struct shape_of<u64> : scalar_shape<u64> {};
+template <> struct shape_of<f32> : scalar_shape<f32> {};
+template <> struct shape_of<f64> : scalar_shape<f64> {};
 
 template <class V> using element = typename shape_of<V>::element;
 template <class V> inline constexpr bool is_scalar = shape_of<V>::scalar;
@@ -98,12 +102,6 @@ template <class To, class From> INLINE To bits_as(From x) {
 template <class V, class T, bool Scalar> struct with_element { using type = T; };
 template <class V, class T> struct with_element<V, T, false> { using type = vec<T, lanes<V>>; };
 template <class V, class T> using like = typename with_element<V, T, is_scalar<V>>::type;
-template <class V> struct truth_type { using type = mask<lanes<V>>; };
-#define TRUTH(T) template <> struct truth_type<T> { using type = bool; }
-TRUTH(bool); TRUTH(i8); TRUTH(u8); TRUTH(i16); TRUTH(u16); TRUTH(i32); TRUTH(u32); TRUTH(i64); TRUTH(u64);
-TRUTH(f32); TRUTH(f64);
-template <class V> using truth = typename truth_type<V>::type;
-
 template <int N, class T> INLINE vec<T, N> splat(T x) {
   if constexpr (is_float<T>) return x - vec<T, N>{};  // not 0 + x, which loses the sign of -0
   else return vec<T, N>{} + x;
@@ -111,11 +109,14 @@ template <int N, class T> INLINE vec<T, N> splat(T x) {
 template <int N> INLINE mask<N> splat_mask(bool x) { return splat<N>(i32(-i32(x))); }
 
 // Lanes 0, 1, 2, ...
-template <class T, int N> INLINE vec<T, N> iota() {
-  vec<T, N> r;
-  for (int i = 0; i < N; i++) r[i] = T(i);
-  return r;
-}
+template <class T, T... I> struct sequence {
+  static INLINE vec<T, sizeof...(I)> lanes() { return vec<T, sizeof...(I)>{I...}; }
+};
+#if defined(__clang__)
+template <class T, int N> INLINE vec<T, N> iota() { return __make_integer_seq<sequence, T, N>::lanes(); }
+#else
+template <class T, int N> INLINE vec<T, N> iota() { return sequence<T, __integer_pack(T(N))...>::lanes(); }
+#endif
 
 // A value of the same type with every lane x.
 template <class V> INLINE V fill(V, element<V> x) {
