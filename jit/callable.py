@@ -222,6 +222,10 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
         """``module:qualname``; local functions, which can have one name, also say what they hold."""
         return f"{self.fn.__module__}:{self.__qualname__}"
 
+    def __class_getitem__(cls, item: Any) -> types.GenericAlias:
+        """``JITFunction[...]`` in annotations, as with Triton's class."""
+        return types.GenericAlias(cls, item)
+
     # -- Copies ----------------------------------------------------------------------------------------------
 
     def __copy__(self) -> JITCallable:

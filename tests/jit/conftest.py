@@ -1,16 +1,7 @@
-"""Tests of the runtime: a store of their own, and no hooks left behind."""
+"""What tests of the runtime share: compiles as hooks report them, and modules written on the spot."""
 
 import pytest
 from triton import knobs
-
-
-@pytest.fixture(scope="session", autouse=True)
-def store(tmp_path_factory):
-    """A store for these tests, empty at first."""
-    folder = tmp_path_factory.mktemp("store")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_CACHE_DIR", str(folder))
-        yield folder
 
 
 @pytest.fixture

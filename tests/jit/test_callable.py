@@ -258,3 +258,8 @@ def test_a_constexpr_function_binds_as_a_method():
     assert holder.scaled.__self__ is holder
     assert holder.scaled.cache_key == Holder.scaled.cache_key
     assert hash(holder.scaled) == hash(Holder.scaled)
+
+
+def test_the_classes_may_be_subscribed_in_annotations():
+    assert JITFunction[int].__origin__ is JITFunction
+    assert ConstexprFunction[int].__origin__ is ConstexprFunction

@@ -484,6 +484,27 @@ def test_debug_is_an_option_an_argument_of_the_decorator_and_a_knob(knob, compil
     assert ["'debug': True" in event["key"] for event in compiles] == [False, True, True, True]
 
 
+def test_plain_globals_may_be_allowed_and_are_watched(knob, make_module):
+    module = make_module(
+        "with_plain_global",
+        "import triton.language as tl\nfrom opgraft.jit import jit\nC = 3.0\n"
+        "@jit\ndef kernel(x):\n    tl.store(x, C)\n",
+    )
+    knob("compilation", "allow_non_constexpr_globals", True)
+    x = torch.zeros(1)
+    module.kernel[(1,)](x)
+    assert x.item() == 3.0
+    module.C = 4.0
+    with pytest.raises(
+        RuntimeError, match=r"Global variable C has changed since we compiled this kernel, from 3.0 to 4.0"
+    ):
+        module.kernel[(1,)](x)
+    module.kernel.hash = None
+    module.kernel.device_caches.clear()
+    module.kernel[(1,)](x)
+    assert x.item() == 4.0
+
+
 def test_a_knob_that_is_set_after_a_launch_counts(forgetful, knob, compiles):
     kernel = forgetful(fill)
     out = torch.zeros(64)

@@ -171,6 +171,17 @@ def test_type_and_key_are_those_of_triton(value, option, annotation):
     assert type(found[0]) is type(expected[0])
 
 
+def test_gluons_descriptors_have_the_type_that_triton_gives():
+    hopper = pytest.importorskip("triton.experimental.gluon.nvidia.hopper")
+    from triton.experimental.gluon import language as ttgl
+
+    layout = ttgl.NVMMASharedLayout.get_default_for([16, 32], ttgl.float16)
+    value = hopper.TensorDescriptor.from_tensor(tensor(torch.float16)[:0].new_zeros(64, 64), [16, 32], layout)
+    found = specialize(value)
+    assert found == native(BaseBackend, value, False, True, True)
+    assert found[0].startswith("tensordesc<fp16[16, 32],NVMMASharedLayout(")
+
+
 leaves = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.sampled_from([ALIGNED, ALIGNED[1:]])
 )
