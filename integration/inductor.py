@@ -79,7 +79,7 @@ class DirectLaunch(ir.FallbackKernel):  # type: ignore[misc]
         known = root.__dict__.setdefault("_opgraft_handles", {})
         if request not in known:
             known[request] = f"_{name}_{len(known)}"
-            wrapper.add_import_once("from opgraft.integration import handles as _opgraft_handles")
+            root.add_import_once("from opgraft.integration import handles as _opgraft_handles")
             root.header.writeline(f"{known[request]} = _opgraft_handles.resolve({request.literals()})")
         return str(known[request])
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import torch
+from torch.autograd import forward_ad
 
 from . import compat, launching
 from .autograd import Formula, autograd_kernel
@@ -103,30 +104,27 @@ class CustomOp(Generic[P, R]):
         A plain eager call goes straight to the body; one that somebody wants to see (a derivative, a
         transform, a mode, a profiler, a tracer) goes through the dispatcher.
         """
-        if not torch.compiler.is_dynamo_compiling() and not kwargs and self._is_plain(args):
-            result = self._fn(*args, **kwargs)
-            for position in self._written:
-                _count_write(args[position])
-            return result
-        return cast(R, self._op(*args, **kwargs))
-
-    def _is_plain(self, args: tuple[Any, ...]) -> bool:
-        """Whether nobody but the body needs to know of a call with these arguments."""
-        if _observed():
-            return False
-        grad = torch.is_grad_enabled()
-        kinds = []
+        # One screen of checks in the order of their cost, with nothing called that need not be.
+        if _tracing() or kwargs or _modes() or _function_modes() or _transforms() or _profiling():
+            return cast(R, self._op(*args, **kwargs))
+        grad = _grad_enabled() or forward_ad._current_level >= 0
+        kinds: list[Any] = []
         for value in args:
             kind = type(value)
-            if kind is torch.Tensor or kind is torch.nn.Parameter:
-                if (grad and value.requires_grad) or value.is_meta:
-                    return False
-                kinds.append(value.dtype)
+            if kind is _Tensor or kind is _Parameter:
+                if grad and (value.requires_grad or forward_ad._current_level >= 0):  # type: ignore[attr-defined]
+                    return cast(R, self._op(*args, **kwargs))
+                kinds.append(value.dtype)  # type: ignore[attr-defined]
             elif kind in _SIMPLE:
                 kinds.append(kind)
             else:
-                return False
-        return tuple(kinds) in self._seen
+                return cast(R, self._op(*args, **kwargs))
+        if tuple(kinds) not in self._seen:
+            return cast(R, self._op(*args, **kwargs))
+        result = self._fn(*args, **kwargs)
+        for position in self._written:
+            _count_write(args[position])
+        return result
 
     def __repr__(self) -> str:
         return f"<opgraft op {self._op._schema}>"
@@ -166,7 +164,9 @@ class CustomOp(Generic[P, R]):
         if kinds in self._seen:
             return self._fn(*args, **kwargs)
         result = self._run_checked(*args, **kwargs)
+        # The dispatcher leaves out trailing arguments that equal their defaults; a direct call has them.
         self._seen.add(kinds)
+        self._seen.add(tuple(map(_kind, compat.fill_defaults(self._op._schema, args, kwargs)[0])))
         return result
 
     def _run_checked(self, *args: Any, **kwargs: Any) -> Any:
@@ -182,19 +182,15 @@ class CustomOp(Generic[P, R]):
             return self._run_checked(*args, **(kwargs or {}))
 
 
+# What an eager call asks, looked up once.
+_tracing = torch.compiler.is_dynamo_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_transforms = torch._C._are_functorch_transforms_active
+_profiling = torch.autograd._profiler_enabled
+_grad_enabled = torch.is_grad_enabled
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _SIMPLE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
-
-
-def _observed() -> bool:
-    """Whether a mode, a transform or a profiler watches what ops are called."""
-    c = torch._C
-    return bool(
-        c._len_torch_dispatch_stack()
-        or c._len_torch_function_stack()
-        or c._are_functorch_transforms_active()
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch.autograd._profiler_enabled()
-    )
 
 
 def _count_write(value: Any) -> None:
