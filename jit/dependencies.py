@@ -58,6 +58,17 @@ class CellScope:
             return default
 
 
+class ClassScope:
+    """The attributes of a class, its own and inherited ones, read as a dictionary is."""
+
+    def __init__(self, owner: type) -> None:
+        self.owner = owner
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The attribute's value now, or ``default``."""
+        return getattr(self.owner, name, default)
+
+
 @dataclass
 class ReadValue:
     """A value as it was when a function first read it."""
@@ -329,11 +340,11 @@ class _Reader(ast.NodeVisitor):
         value = getattr(owner, node.attr, None)
         if isinstance(owner, types.ModuleType):
             self._note(value, node.attr, vars(owner), id(vars(owner)))
+        elif isinstance(owner, type) and not getattr(owner, "__triton_aggregate__", False):
+            self._note(value, node.attr, ClassScope(owner), id(owner))
         else:
-            # Part of a value that was noted itself, or of a class.
+            # Part of a value that was noted itself.
             self._note(value)
-            if isinstance(owner, type) and not callable(value):
-                self.parts.append(f"{content.type_name(owner)}.{node.attr}={content.text(value)}")
         return value
 
     def visit_ListComp(self, node: ast.ListComp) -> None:

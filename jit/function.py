@@ -49,7 +49,11 @@ class DeviceCaches(defaultdict[Any, Any]):
         self.kernel = kernel
 
     def __missing__(self, key: Any) -> Any:
-        return self.setdefault(key, self.kernel._device_cache(device.by_key(key).target()))
+        place = device.by_key(key)
+        if place.key != key:
+            # The active driver's device by its name.
+            return self[place.key]
+        return self.setdefault(key, self.kernel._device_cache(place.target()))
 
 
 class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type: ignore[misc]

@@ -1,6 +1,7 @@
 """The cache key covers what a kernel's code depends on, by content; changes are followed or refused."""
 
 import enum
+import functools
 import math
 import threading
 import types
@@ -358,6 +359,18 @@ CHANGES = {
     "a global": ("C = tl.constexpr(1)\n", "C", "C", tl.constexpr(2)),
     "a global of another type": ("C = tl.constexpr(1)\n", "C", "C", tl.constexpr(True)),
     "a global that is deleted": ("C = tl.constexpr(1)\n", "C", "C", None),
+    "an attribute of a module": (
+        "mod = types.ModuleType('mod'); mod.C = tl.constexpr(1)\n",
+        "mod.C",
+        "mod.C",
+        tl.constexpr(2),
+    ),
+    "an attribute of a class": (
+        "class Base:\n    C = tl.constexpr(1)\nclass Sizes(Base):\n    pass\n",
+        "Sizes.C",
+        "Base.C",
+        tl.constexpr(2),
+    ),
 }
 
 
@@ -367,10 +380,12 @@ def test_a_change_is_refused_by_name_with_both_values(what, make_module):
     module = make_module("changed", HEADER + head + f"@jit\ndef kernel(x):\n    tl.store(x, {read})\n")
     module.kernel.cache_key  # noqa: B018
     assert module.kernel.check_dependencies()
+    *path, name = name.split(".")
+    owner = functools.reduce(getattr, path, module)
     if new is None:
-        delattr(module, name)
+        delattr(owner, name)
     else:
-        setattr(module, name, new)
+        setattr(owner, name, new)
     shown = "no value" if new is None else str(new).replace("[", r"\[")
     with pytest.raises(
         RuntimeError,

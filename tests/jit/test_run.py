@@ -1,4 +1,4 @@
-"""Launches on CPU tensors: results, what compiles again, hooks and their payload."""
+"""Launches: results, what compiles again, hooks and their payload, on each device."""
 
 import collections
 import enum
@@ -17,6 +17,13 @@ from opgraft.jit import CompiledKernel, Launch, jit, reinterpret
 from .kernels import add, apply, fill, plus_one, programs, times_two
 
 
+@pytest.fixture(autouse=True)
+def tensors_on(device):
+    """Tensors that a test makes are on the device."""
+    with torch.device(device):
+        yield
+
+
 @pytest.fixture
 def forgetful():
     """A new kernel object for the test, with nothing compiled: ``forgetful(kernel)``."""
@@ -33,7 +40,7 @@ def knob(monkeypatch):
     return set_knob
 
 
-def test_a_launch_computes_and_returns_the_compiled_kernel():
+def test_a_launch_computes_and_returns_the_compiled_kernel(device):
     x, y = torch.randn(1000), torch.randn(1000)
     out = torch.empty(1000)
     kernel = add[(16,)](x, y, out, 1000)
@@ -41,7 +48,7 @@ def test_a_launch_computes_and_returns_the_compiled_kernel():
     assert isinstance(kernel, CompiledKernel)
     assert isinstance(kernel, triton.compiler.CompiledKernel)
     assert "tt.load" in kernel.asm["ttir"]
-    assert kernel.metadata.target.backend == "cpu"
+    assert kernel.metadata.target.backend == device
 
 
 def test_a_grid_may_be_a_function_of_the_arguments():
@@ -295,7 +302,7 @@ def test_strided_views_are_what_the_kernel_makes_of_them():
     assert base.nonzero().tolist() == [[3, 4], [3, 5]]
 
 
-def test_a_tensor_descriptor_is_an_argument():
+def test_a_tensor_descriptor_is_an_argument(device):
     @jit
     def copy(source, out, N: tl.constexpr):
         block = source.load([4, 0])
@@ -304,10 +311,14 @@ def test_a_tensor_descriptor_is_an_argument():
 
     x = torch.randn(16, 8)
     out = torch.empty(4, 8)
-    arguments, specialization, _ = copy.device_caches["cpu"][4](TensorDescriptor.from_tensor(x, [4, 8]), out, 8)
+    descriptor = TensorDescriptor.from_tensor(x, [4, 8])
+    arguments, specialization, _ = copy.device_caches["cpu"][4](descriptor, out, 8)
     signature = {name: kind for name, (kind, _) in zip(arguments, specialization, strict=True)}
     assert signature["source"] == "tensordesc<fp32[4, 8]>"
     assert "tt.descriptor_load" in copy.variant(GPUTarget("cuda", 90, 32), signature, {"N": 8}).asm["ttir"]
+    if device == "cuda":
+        copy[(1,)](descriptor, out, 8)
+        torch.testing.assert_close(out, x[4:8])
 
 
 def test_defaults_may_be_functions():
@@ -538,10 +549,10 @@ def test_a_name_may_be_made_from_the_specialization():
 # -- Variants ----------------------------------------------------------------------------------------------------
 
 
-def test_a_variant_is_the_kernel_that_a_launch_uses(forgetful, compiles):
+def test_a_variant_is_the_kernel_that_a_launch_uses(forgetful, compiles, device):
     kernel = forgetful(fill)
     variant = kernel.variant(
-        "cpu",
+        device,
         {"out": "*fp32", "value": "fp32", "n": "i32", "BLOCK": "constexpr"},
         {"BLOCK": 64},
         {(0,): [["tt.divisibility", 16]], (2,): [["tt.divisibility", 16]]},
@@ -552,20 +563,20 @@ def test_a_variant_is_the_kernel_that_a_launch_uses(forgetful, compiles):
     assert len(compiles) == 1
 
 
-def test_a_variant_takes_defaults_and_names_what_is_missing():
+def test_a_variant_takes_defaults_and_names_what_is_missing(device):
     signature = {"out": "*fp32", "value": "fp32", "n": "i32", "BLOCK": "constexpr"}
-    assert fill.variant("cpu", signature, {}).src.constants == {(3,): 64}
+    assert fill.variant(device, signature, {}).src.constants == {(3,): 64}
     with pytest.raises(ValueError, match=r"missing: n, BLOCK, unknown: m"):
-        fill.variant("cpu", {"out": "*fp32", "value": "fp32", "m": "i32"}, {})
+        fill.variant(device, {"out": "*fp32", "value": "fp32", "m": "i32"}, {})
     with pytest.raises(KeyError, match="num_wraps was specified but unrecognised; did you mean 'num_warps'"):
-        fill.variant("cpu", signature, {}, options={"num_wraps": 4})
+        fill.variant(device, signature, {}, options={"num_wraps": 4})
 
     @jit
     def needs(x, N: tl.constexpr):
         pass
 
     with pytest.raises(ValueError, match="the constexpr 'N' has no value"):
-        needs.variant("cpu", {"x": "*fp32", "N": "constexpr"}, {})
+        needs.variant(device, {"x": "*fp32", "N": "constexpr"}, {})
 
 
 def test_a_variant_for_a_gpu_needs_none():
