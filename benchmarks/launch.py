@@ -1,6 +1,6 @@
 """What a launch costs on the host, by every way there is, ours and the peers' in one run.
 
-    python benchmarks/launch.py [--device cpu|cuda|all] [--json FILE] [--plot FILE]
+    python benchmarks/launch.py [--device cpu|cuda|all] [--json FILE] [--markdown FILE] [--plot FILE]
 
 All ways launch the same tiny kernels (see launch_routes.py) and take turns; a time is the median over the
 rounds. Times of compiled graphs are per kernel: the difference of a chain of 40 and of one, over 39.
@@ -239,6 +239,28 @@ def verdict_table(found: list[dict[str, Any]]) -> Table:
     return shown
 
 
+def markdown(rows: list[Row], found: list[dict[str, Any]]) -> str:
+    """The report as `docs/performance.md` holds it: a table for each device, and the targets."""
+    lines = [", ".join(f"{key} {value}" for key, value in setting().items() if value is not None) + "."]
+    for device in dict.fromkeys(row.device for row in rows):
+        lines += ["", f"| on {device} | us | to the C extension |", "| --- | ---: | ---: |"]
+        group = ""
+        for row in (row for row in rows if row.device == device):
+            if row.group != group:
+                group = row.group
+                lines.append(f"| *{group}* | | |")
+            name = f"**{row.name}**" if row.who == "ours" else row.name
+            figures = ("not possible", "") if row.us is None else (f"{row.us:.2f}", f"{row.ratio or 0:.2f}")
+            lines.append(f"| {name} | {figures[0]} | {figures[1]} |")
+    lines += ["", "| target | measured | at most | peer | measured |", "| --- | ---: | ---: | --- | ---: |"]
+    for item in found:
+        us, limit, peer = ("-" if item[key] is None else f"{item[key]:.2f}" for key in ("us", "limit", "peer_us"))
+        lines.append(
+            f"| {item['device']}: {item['what']} | {us} | {limit} ({item['says']}) | {item['peer']} | {peer} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def setting() -> dict[str, Any]:
     """What was measured where."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
@@ -282,6 +304,7 @@ def main(
     best: Annotated[bool, typer.Option(help="count the best round instead, for a machine that is busy")] = False,
     only: Annotated[str, typer.Option(help="only ways whose group and name contain this")] = "",
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there")] = None,
+    markdown_file: Annotated[Path | None, typer.Option("--markdown", help="write the tables there")] = None,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="draw them there (PNG, SVG, PDF)")] = None,
 ) -> None:
     """Measure what a launch costs on the host."""
@@ -304,6 +327,8 @@ def main(
     if json_file is not None:
         data = {"setting": setting(), "rows": [asdict(row) for row in rows], "targets": found}
         json_file.write_text(json.dumps(data, indent=1))
+    if markdown_file is not None:
+        markdown_file.write_text(markdown(rows, found))
     if plot_file is not None:
         plot(rows, plot_file)
 

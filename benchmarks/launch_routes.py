@@ -21,7 +21,9 @@ from torch.library import custom_op, triton_op, wrap_triton
 import opgraft
 from opgraft.jit import jit
 
-ELEMENTS = 1024
+# Large enough for a GPU's block, and so small on the CPU that the launch is what takes time: four buffers of 4096 bytes
+# would also alias in its caches, and the time of the kernel would depend on where they happen to lie.
+ELEMENTS = {"cuda": 1024, "cpu": 64}
 CHAIN = 40
 INTS = tuple(range(2, 13))
 _numbers = itertools.count()
@@ -60,26 +62,26 @@ fma, increment, many = jit(fma_stock), jit(increment_stock), jit(many_stock)
 @opgraft.custom_op("launch_bench::ours")
 def our_op(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     out = torch.empty_like(a)
-    fma[(1,)](a, b, c, out, a.numel(), BLOCK=ELEMENTS)
+    fma[(1,)](a, b, c, out, a.numel(), BLOCK=a.numel())
     return out
 
 
 def our_function(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     out = torch.empty_like(a)
-    fma[(1,)](a, b, c, out, a.numel(), BLOCK=ELEMENTS)
+    fma[(1,)](a, b, c, out, a.numel(), BLOCK=a.numel())
     return out
 
 
 def stock_function(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     out = torch.empty_like(a)
-    fma_stock[(1,)](a, b, c, out, a.numel(), BLOCK=ELEMENTS)
+    fma_stock[(1,)](a, b, c, out, a.numel(), BLOCK=a.numel())
     return out
 
 
 @triton_op("launch_bench::triton_op", mutates_args={})
 def stock_triton_op(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     out = torch.empty_like(a)
-    wrap_triton(fma_stock)[(1,)](a, b, c, out, a.numel(), BLOCK=ELEMENTS)
+    wrap_triton(fma_stock)[(1,)](a, b, c, out, a.numel(), BLOCK=a.numel())
     return out
 
 
@@ -126,21 +128,21 @@ def floor() -> Any:
 
 @cache
 def tensors(device: str, count: int) -> tuple[Tensor, ...]:
-    return tuple(torch.randn(ELEMENTS, device=device) for _ in range(count))
+    return tuple(torch.randn(ELEMENTS[device], device=device) for _ in range(count))
 
 
 @cache
 def compiled(device: str, which: str) -> Any:
     """Our compiled kernel: its function is launched by the floor and by handles."""
-    kernel = {"fma": fma, "increment": increment, "many": many}[which]
-    return kernel[(1,)](*arguments(device, which), BLOCK=ELEMENTS)
+    kernel, size = {"fma": fma, "increment": increment, "many": many}[which], ELEMENTS[device]
+    return kernel[(1,)](*arguments(device, which), BLOCK=size)
 
 
 def arguments(device: str, which: str) -> tuple[Any, ...]:
     if which == "fma":
-        return (*tensors(device, 4), ELEMENTS)
+        return (*tensors(device, 4), ELEMENTS[device])
     if which == "increment":
-        return (*tensors(device, 1), ELEMENTS)
+        return (*tensors(device, 1), ELEMENTS[device])
     return (*tensors(device, 8), *INTS)
 
 
@@ -201,33 +203,33 @@ def _floor(device: str) -> Iterator[Route]:
 
 
 def _eager(device: str) -> Iterator[Route]:
-    grid = (1,)
+    grid, size = (1,), ELEMENTS[device]
 
     def launch(kernel: Any, which: str, grid: Any = grid) -> Callable[[], Any]:
         values = arguments(device, which)
-        return lambda: kernel[grid](*values, BLOCK=ELEMENTS)
+        return lambda: kernel[grid](*values, BLOCK=size)
 
     def fma_launch(kernel: Any) -> Callable[[], Any]:
         a, b, c, out, n = arguments(device, "fma")
-        return lambda: kernel[grid](a, b, c, out, n, BLOCK=ELEMENTS)
+        return lambda: kernel[grid](a, b, c, out, n, BLOCK=size)
 
     def function_grid(kernel: Any) -> Callable[[], Any]:
         a, b, c, out, n = arguments(device, "fma")
-        return lambda: kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](a, b, c, out, n, BLOCK=ELEMENTS)
+        return lambda: kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](a, b, c, out, n, BLOCK=size)
 
     def handle() -> Callable[[], Any]:
         call = compiled(device, "fma").handle()
         a, b, c, out, n = arguments(device, "fma")
-        return lambda: call(stream_of(device), a, b, c, out, n, ELEMENTS, 1, 1, 1)
+        return lambda: call(stream_of(device), a, b, c, out, n, size, 1, 1, 1)
 
     def compiled_getitem() -> Callable[[], Any]:
-        kernel = fma_stock[grid](*arguments(device, "fma"), BLOCK=ELEMENTS)
-        values = (*arguments(device, "fma"), ELEMENTS)
+        kernel = fma_stock[grid](*arguments(device, "fma"), BLOCK=size)
+        values = (*arguments(device, "fma"), size)
         return lambda: kernel[(1, 1, 1)](*values)
 
     def compiled_run() -> Callable[[], Any]:
-        kernel = fma_stock[grid](*arguments(device, "fma"), BLOCK=ELEMENTS)
-        values = (*arguments(device, "fma"), ELEMENTS)
+        kernel = fma_stock[grid](*arguments(device, "fma"), BLOCK=size)
+        values = (*arguments(device, "fma"), size)
         packed, function, run = kernel.packed_metadata, kernel.function, kernel.run
         return lambda: run(1, 1, 1, stream_of(device), function, packed, None, None, None, *values)
 
