@@ -102,7 +102,7 @@ def compile(
             files = artefacts.contents()
             record = Record(
                 key=json.loads(json.dumps(key)),
-                name=src.name,
+                name=kernel_name(src),
                 metadata_name=metadata_name,
                 files={name: checksum(data) for name, data in files.items()},
                 notes=found,

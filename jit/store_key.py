@@ -36,7 +36,8 @@ def store_key(
     folder = digest_folder()
     key: dict[str, Any] = {
         "format": _FORMAT,
-        "kernel": kernel_name(src),
+        # Without its module: a kernel is the same when its file is run and when it is imported.
+        "kernel": src.name,
         "stage": src.ext,
         "target": f"{target.backend}:{target.arch}:{target.warp_size}",
         "toolchain": toolchain_identity(backend, folder),

@@ -45,12 +45,18 @@ class StoredKernel:
 
     @property
     def name(self) -> str:
-        """The kernel's name, or that of the folder when the record is damaged."""
+        """`module.qualname` of the kernel, or the name of the folder when the record is damaged."""
         return os.path.basename(self.path) if self.record is None else self.record.name
 
     @property
     def created(self) -> float:
         return self.used if self.record is None else self.record.created
+
+    def __str__(self) -> str:
+        if self.record is None:
+            return f"{self.path}: {self.fault}"
+        target = self.record.key.get("target", "")
+        return f"{self.name} for {target}, {self.size / 1024:.0f} KiB, {self.record.hash[:12]}"
 
     def check(self) -> str | None:
         """Read every file: what is wrong with the entry, or None when it is as published."""
@@ -145,13 +151,14 @@ def clear(
 ) -> int:
     """Delete entries and return how many.
 
-    All of them, or: those of the kernel called `kernel`; those not used for `unused_for` seconds; the
-    `damaged` ones (reads every file). Conditions add up. Entries that may not be deleted are left.
+    All of them, or: those of the kernel called `kernel` (`qualname` or `module.qualname`); those not used for
+    `unused_for` seconds; the `damaged` ones (reads every file). Conditions add up. Entries that may not be
+    deleted are left.
     """
     base = cache_folder() if folder is None else folder
     deleted = 0
     for entry in _scan(base):
-        if kernel is not None and entry.name != kernel:
+        if kernel is not None and not (entry.name == kernel or entry.name.endswith(f".{kernel}")):
             continue
         if unused_for is not None and entry.used > time.time() - unused_for:
             continue

@@ -36,10 +36,11 @@ def _canonical(value: Any) -> bytes:
 class Record:
     """What is known of an entry.
 
-    `key`: the readable parts of the key; `name`: the kernel's; `metadata_name`: the file with Triton's
-    metadata; `files`: checksum of each file; `notes`: facts about the kernel that were computed when it was
-    compiled (which arguments it writes); `created`: seconds since the epoch; `times`: microseconds of each
-    phase of the compile.
+    `key`: the readable parts of the key; `name`: `module.qualname` of the kernel that was compiled first
+    (equal kernels of other modules share the entry); `metadata_name`: the file with Triton's metadata;
+    `files`: checksum of each file; `notes`: facts about the kernel that were computed when it was compiled
+    (which arguments it writes); `created`: seconds since the epoch; `times`: microseconds of each phase of
+    the compile.
     """
 
     key: dict[str, Any]

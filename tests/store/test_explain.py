@@ -79,6 +79,15 @@ def test_a_load_from_the_store_has_a_reason_too(kernels, events):
     assert reasons(events)[3] == "constexpr BLOCK was 64, now 128"
 
 
+def test_what_changed_since_an_earlier_process_is_asked_of_the_store(kernels, events):
+    compile(kernels.add_source(), kernels.CUDA)
+    assert events[0].reason_from_store() == "no other variant of this kernel is stored"
+    explain.history._keys.clear()
+    compile(kernels.add_source(block=128), kernels.CUDA)
+    assert events[1].reason == "first variant of this kernel in this process"
+    assert events[1].reason_from_store() == "constexpr BLOCK was 64, now 128"
+
+
 KEY = {
     "function": "f",
     "target": "cuda:80:32",

@@ -69,7 +69,7 @@ def test_clear_deletes_by_name_and_age_and_damage(cache):
     assert store.clear("a", unused_for=5 * DAY) == 1
     assert sorted(entry.name for entry in store.entries()) == ["a", "b", "c"]
     assert store.clear(damaged=True) == 1
-    assert store.clear("a") == 1
+    assert store.clear("a") == 1 and store.clear("no such kernel") == 0
     assert [entry.name for entry in store.entries()] == ["b"]
     assert store.clear() == 1 and store.entries() == []
 

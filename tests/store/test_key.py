@@ -130,5 +130,11 @@ def test_an_edit_of_a_helper_is_seen(kernels, tmp_path, monkeypatch):
     assert load(1)["function"] != load(22)["function"]
 
 
+def test_a_kernel_is_the_same_under_another_module_name(kernels, monkeypatch):
+    before = key_of(kernels.add_source(), kernels)
+    monkeypatch.setattr(kernels.add.fn, "__module__", "__main__")
+    assert key_of(kernels.add_source(), kernels) == before
+
+
 def test_the_version_of_triton_is_in_it(kernels):
     assert key_of(kernels.add_source(), kernels)["toolchain"].startswith(f"triton {triton.__version__} ")
