@@ -28,7 +28,7 @@ from triton.runtime.errors import OutOfResources
 from . import compat, notes
 from .argument_paths import argument_paths, pointer_paths
 from .drivers import activated, backend_for, driver_for
-from .launch_codes import launch_codes
+from .launch_codes import launch_codes, launched_arguments
 from .pipeline import expand_paths
 
 if TYPE_CHECKING:
@@ -217,7 +217,9 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
 
         The arguments are those of the signature, tuples flattened, constexprs and None included; without
         `constants` those two are left out. A call whose arguments do not fit this specialization goes to
-        `fallback`. Launch hooks are not called. Raises TypeError for a kernel that takes tensor descriptors.
+        `fallback`. Launch hooks are called as for any launch.
+
+        Raises TypeError for a kernel that takes tensor descriptors.
         """
         with self._load_lock:
             if fallback is None and constants and self._handle is not None:
@@ -264,10 +266,16 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
             dependent=bool(getattr(data, "launch_pdl", False)),
             device=None if self._target.backend == "cpu" else self._device,
             after_launch=self._fault_check(),
+            describe=functools.partial(self._describe_launch, constants),
             global_scratch=scratch("global"),
             profile_scratch=scratch("profile"),
         )
         return handle
+
+    def _describe_launch(self, constants: bool, stream: int, *arguments: Any) -> LazyDict | None:
+        """What launch hooks receive for a launch by a handle; ``arguments`` are its flat values and the grid."""
+        values = launched_arguments(self.src, arguments[:-3], constants=constants)
+        return self.launch_metadata(arguments[-3:], stream, *values)
 
     def _fault_check(self) -> Callable[[], None] | None:
         """What raises the error of a failed ``tl.device_assert`` after a launch on the CPU."""

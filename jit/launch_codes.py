@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 # Type -> code without and with divisibility by 16.
 _SCALARS = {
@@ -47,6 +47,25 @@ def launch_codes(src: Any) -> tuple[str, tuple[str, ...]]:
             codes.append("x" if declared else _code(src, path, leaf, label))
             names.append(label)
     return "".join(codes), tuple(names)
+
+
+def launched_arguments(src: Any, values: Sequence[Any], *, constants: bool) -> list[Any]:
+    """The arguments of a launch, one for each parameter, from the flat values that a handle was called with.
+
+    Without `constants` the handle does not take what is compiled in (see `CompiledKernel.handle`).
+    """
+    codes, _ = launch_codes(src)
+    places, given = iter(codes), iter(values)
+
+    def build(kind: Any, path: Path) -> Any:
+        if isinstance(kind, (tuple, list)):
+            items = [build(inner, (*path, place)) for place, inner in enumerate(kind)]
+            return type(kind)(*items) if hasattr(kind, "_fields") else tuple(items)
+        if next(places) in "xN" and not constants:
+            return src.constants.get(path)
+        return next(given)
+
+    return [build(kind, (index,)) for index, kind in enumerate(src.signature.values())]
 
 
 def _leaves(kind: Any, path: Path) -> Iterator[tuple[Path, str]]:

@@ -26,6 +26,7 @@ from triton.runtime.jit import JITCallable as TritonJITCallable
 
 from . import compat, interception
 from .dependencies import ABSENT, CellScope
+from .native.launch_hooks import no_hook_watches
 
 # Classes of constants that a dispatcher keys by value.
 _BY_VALUE = frozenset({int, bool, float, str, type(None)})
@@ -227,24 +228,19 @@ def _environment_is_known() -> bool:
 def _environment_watches() -> list[tuple[Any, Any, Any]] | None:
     """Watches for everything that `JITFunction.run` looks at besides its arguments; None while a hook is set."""
     missing = _missing()
-    modules = vars(knobs)
     runtime, compilation = knobs.runtime, knobs.compilation
     watches: list[tuple[Any, Any, Any]] = [
-        (modules, "runtime", runtime),
-        (modules, "compilation", compilation),
+        (vars(knobs), "compilation", compilation),
         (vars(interception), "observers", interception.observers),
     ]
     if interception.observers or getattr(runtime, "add_stages_inspection_hook", None) is not None:
         return None
-    for name in ("debug", "add_stages_inspection_hook", "launch_enter_hook", "launch_exit_hook"):
+    no_hooks = no_hook_watches(missing)
+    if no_hooks is None:
+        return None
+    watches += no_hooks
+    for name in ("debug", "add_stages_inspection_hook"):
         watches.append((vars(runtime), name, vars(runtime).get(name, missing)))
-    for name in ("launch_enter_hook", "launch_exit_hook"):
-        hook = getattr(runtime, name, None)
-        calls = getattr(hook, "calls", None)
-        if hook is not None and calls != []:
-            return None
-        if hook is not None:
-            watches += [(vars(hook), "calls", calls), (calls, None, None)]
     for name in compat.implicit_options():
         watches.append((vars(compilation), name, vars(compilation).get(name, missing)))
         variable = compat.knob_variable(compilation, name)

@@ -31,8 +31,8 @@ _FILES = (
     "scalar.c",
     "cuda.c",
     "cpu.c",
-    "handle.c",
     "watch.c",
+    "handle.c",
     "key.c",
     "dispatcher.c",
     "launcher.c",
@@ -82,9 +82,14 @@ def _load_or_warn() -> ModuleType | None:
 
 def _configure(module: Any) -> None:
     from ..grid import resolve_sizes
-    from . import compat, errors
+    from . import compat, errors, launch_hooks
 
-    module.set_functions(cuda_error=errors.cuda_error, guard_error=errors.guard_error, resolve_grid=resolve_sizes)
+    module.set_functions(
+        cuda_error=errors.cuda_error,
+        guard_error=errors.guard_error,
+        resolve_grid=resolve_sizes,
+        with_hooks=launch_hooks.launch_with_hooks,
+    )
     module.configure(**compat.torch_access())
 
 

@@ -28,6 +28,7 @@ typedef struct {
   PyObject *fallback;       /* called when a guard fails; None: an error */
   PyObject *owner;          /* whatever must live as long as `function` */
   PyObject *after_launch;   /* called without arguments after each launch on the CPU; None: nothing */
+  PyObject *describe;       /* makes what launch hooks receive; None: they are not called */
 } Handle;
 
 static PyTypeObject Handle_Type;
@@ -132,9 +133,16 @@ static inline int read_grid_axis(PyObject *name, PyObject *value, int axis, int3
   return 0;
 }
 
-static PyObject *handle_call(PyObject *self, PyObject *const *arguments, size_t nargsf, PyObject *keywords) {
-  Handle *handle = (Handle *)self;
-  Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+/* Calls the Python function that calls launch hooks around handle.launch(*arguments). */
+static PyObject *launch_with_hooks(Handle *handle, PyObject *const *arguments, Py_ssize_t n) {
+  PyObject *values[n + 1];
+  values[0] = (PyObject *)handle;
+  memcpy(values + 1, arguments, n * sizeof *arguments);
+  return PyObject_Vectorcall(torch_access.with_hooks, values, n + 1, NULL);
+}
+
+static PyObject *launch_arguments(Handle *handle, PyObject *const *arguments, Py_ssize_t n, PyObject *keywords,
+                                  bool hooks) {
   if (UNLIKELY(n != handle->n_codes + 4 || (keywords && PyTuple_GET_SIZE(keywords)))) {
     PyErr_Format(PyExc_TypeError,
                  "%U: expected a stream, %zd arguments and three grid axes, all positional, got %zd positional and %zd "
@@ -161,6 +169,10 @@ static PyObject *handle_call(PyObject *self, PyObject *const *arguments, size_t 
       return NULL;
     }
   }
+  if (hooks && handle->describe != Py_None) {
+    int quiet = hooks_check();
+    if (UNLIKELY(quiet != 1)) return quiet < 0 ? NULL : launch_with_hooks(handle, arguments, n);
+  }
   int32_t grid[3];
   for (int axis = 0; axis < 3; ++axis)
     if (UNLIKELY(read_grid_axis(handle->name, arguments[n - 3 + axis], axis, &grid[axis]) < 0)) return NULL;
@@ -171,6 +183,15 @@ static PyObject *handle_call(PyObject *self, PyObject *const *arguments, size_t 
   }
   if (UNLIKELY(handle_launch(handle, stream, values, grid, slots) < 0)) return NULL;
   Py_RETURN_NONE;
+}
+
+static PyObject *handle_call(PyObject *self, PyObject *const *arguments, size_t nargsf, PyObject *keywords) {
+  return launch_arguments((Handle *)self, arguments, PyVectorcall_NARGS(nargsf), keywords, true);
+}
+
+/* launch(stream, *arguments, grid0, grid1, grid2): the call without launch hooks. */
+static PyObject *handle_launch_quietly(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+  return launch_arguments((Handle *)self, arguments, n, NULL, false);
 }
 
 /* (bytes per program, alignment, allocate) or None. */
@@ -193,16 +214,16 @@ static int parse_scratch(PyObject *description, Scratch *scratch) {
 static PyObject *handle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"kind",        "function", "codes",    "name",           "argument_names", "fallback",
                              "owner",       "threads",  "shared",   "num_ctas",       "cooperative",    "dependent",
-                             "device",      "libcuda",  "global_scratch", "profile_scratch", "after_launch",   NULL};
+                             "device",      "libcuda",  "global_scratch", "profile_scratch", "after_launch",   "describe", NULL};
   const char *kind, *codes, *libcuda = NULL;
   unsigned long long function;
   PyObject *name, *argument_names, *fallback = Py_None, *owner = Py_None;
-  PyObject *global_scratch = Py_None, *profile_scratch = Py_None, *after_launch = Py_None;
+  PyObject *global_scratch = Py_None, *profile_scratch = Py_None, *after_launch = Py_None, *describe = Py_None;
   int threads = 128, shared = 0, ctas = 1, cooperative = 0, dependent = 0, device = -1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sKsUO!|$OOiiippizOOO:Handle", keywords, &kind, &function, &codes, &name,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sKsUO!|$OOiiippizOOOO:Handle", keywords, &kind, &function, &codes, &name,
                                    &PyTuple_Type, &argument_names, &fallback, &owner, &threads, &shared, &ctas,
                                    &cooperative, &dependent, &device, &libcuda, &global_scratch, &profile_scratch,
-                                   &after_launch))
+                                   &after_launch, &describe))
     return NULL;
   bool on_cuda = strcmp(kind, "cuda") == 0;
   if (!on_cuda && strcmp(kind, "cpu") != 0) {
@@ -239,6 +260,7 @@ static PyObject *handle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
   handle->fallback = Py_NewRef(fallback);
   handle->owner = Py_NewRef(owner);
   handle->after_launch = Py_NewRef(after_launch);
+  handle->describe = Py_NewRef(describe);
   handle->codes = PyMem_Malloc(n_codes + 1);
   if (!handle->codes) {
     PyErr_NoMemory();
@@ -264,6 +286,7 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
   Py_VISIT(handle->fallback);
   Py_VISIT(handle->owner);
   Py_VISIT(handle->after_launch);
+  Py_VISIT(handle->describe);
   Py_VISIT(handle->scratch[0].allocate);
   Py_VISIT(handle->scratch[1].allocate);
   return 0;
@@ -275,6 +298,7 @@ static int handle_clear(PyObject *self) {
   Py_CLEAR(handle->fallback);
   Py_CLEAR(handle->owner);
   Py_CLEAR(handle->after_launch);
+  Py_CLEAR(handle->describe);
   Py_CLEAR(handle->scratch[0].allocate);
   Py_CLEAR(handle->scratch[1].allocate);
   return 0;
@@ -331,8 +355,15 @@ static PyMemberDef handle_members[] = {
     {"name", T_OBJECT, offsetof(Handle, name), READONLY, "the kernel's name"},
     {"argument_names", T_OBJECT, offsetof(Handle, argument_names), READONLY, "one name for each code"},
     {"fallback", T_OBJECT, offsetof(Handle, fallback), READONLY, "called when a guard fails"},
+    {"describe", T_OBJECT, offsetof(Handle, describe), READONLY, "makes what launch hooks receive"},
     {"owner", T_OBJECT, offsetof(Handle, owner), READONLY, "kept alive as long as the handle"},
     {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef handle_methods[] = {
+    {"launch", (PyCFunction)(void (*)(void))handle_launch_quietly, METH_FASTCALL,
+     "launch(stream, *arguments, grid0, grid1, grid2): the call without launch hooks."},
+    {NULL, NULL, 0, NULL},
 };
 
 static PyTypeObject Handle_Type = {
@@ -349,5 +380,6 @@ static PyTypeObject Handle_Type = {
     .tp_call = PyVectorcall_Call,
     .tp_repr = handle_repr,
     .tp_getset = handle_getset,
+    .tp_methods = handle_methods,
     .tp_members = handle_members,
 };

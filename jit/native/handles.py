@@ -25,6 +25,10 @@ class Handle(Protocol):
 
     def __call__(self, stream: int | None, *arguments: Any) -> object: ...
 
+    def launch(self, stream: int | None, *arguments: Any) -> object:
+        """The same without launch hooks."""
+        ...
+
 
 def make_handle(
     kind: str,
@@ -44,6 +48,7 @@ def make_handle(
     global_scratch: Scratch | None = None,
     profile_scratch: Scratch | None = None,
     after_launch: Callable[[], object] | None = None,
+    describe: Callable[..., object] | None = None,
 ) -> Handle:
     """A handle of the compiled kernel at the address `function`.
 
@@ -73,6 +78,9 @@ def make_handle(
     `(bytes per program, alignment, allocate)` with `allocate(bytes, alignment, stream)` returning an object
     with `data_ptr()`.
 
+    With `describe`, the launch hooks of `triton.knobs.runtime` are called around each launch with what
+    `describe(stream, *arguments, grid0, grid1, grid2)` returns; without, they are not.
+
     A grid axis of 0 launches nothing. The GIL is free while the kernel (CPU) or the driver (CUDA) runs. A
     CPU kernel gets `torch.get_num_threads()` threads, no more than programs, and one in a forked child.
     """
@@ -85,7 +93,14 @@ def make_handle(
                 f"{name}: launching on {kind} needs a C compiler on this machine (set CC, or install gcc)"
             )
         return PythonHandle(
-            function, codes, name, argument_names, fallback=fallback, owner=owner, after_launch=after_launch
+            function,
+            codes,
+            name,
+            argument_names,
+            fallback=fallback,
+            owner=owner,
+            after_launch=after_launch,
+            describe=describe,
         )
     handle: Handle = native.Handle(
         kind,
@@ -105,6 +120,7 @@ def make_handle(
         global_scratch=global_scratch,
         profile_scratch=profile_scratch,
         after_launch=after_launch,
+        describe=describe,
     )
     return handle
 

@@ -1,7 +1,7 @@
 /* What the parts of the launch extension share.
  *
  * build.py joins the files of this folder into one translation unit (this header, tensor.c, scalar.c, cuda.c, cpu.c,
- * handle.c, watch.c, key.c, dispatcher.c, launcher.c, module.c), so everything but the module's init function is static.
+ * watch.c, handle.c, key.c, dispatcher.c, launcher.c, module.c), so everything but the module's init function is static.
  */
 #ifndef OPGRAFT_LAUNCH_H
 #define OPGRAFT_LAUNCH_H
@@ -54,6 +54,7 @@ typedef struct {
   PyObject *cuda_error;         /* (result, error name, error text, handle, arguments, grid) -> exception */
   PyObject *guard_error;        /* (handle, argument index, value) -> exception */
   PyObject *resolve_grid;       /* (kernel's name, grid) -> tuple of three ints */
+  PyObject *with_hooks;         /* (handle, stream, *arguments, grid0, grid1, grid2), when a launch hook may be set */
 } Configuration;
 
 static Configuration torch_access;

@@ -38,14 +38,15 @@ static PyObject *configure(PyObject *module, PyObject *args, PyObject *kwargs) {
 }
 
 static PyObject *set_functions(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *keywords[] = {"cuda_error", "guard_error", "resolve_grid", NULL};
-  PyObject *cuda_error, *guard_error, *resolve_grid;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOO:set_functions", keywords, &cuda_error, &guard_error,
-                                   &resolve_grid))
+  static char *keywords[] = {"cuda_error", "guard_error", "resolve_grid", "with_hooks", NULL};
+  PyObject *cuda_error, *guard_error, *resolve_grid, *with_hooks;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOO:set_functions", keywords, &cuda_error, &guard_error,
+                                   &resolve_grid, &with_hooks))
     return NULL;
   replace(&torch_access.cuda_error, cuda_error);
   replace(&torch_access.guard_error, guard_error);
   replace(&torch_access.resolve_grid, resolve_grid);
+  replace(&torch_access.with_hooks, with_hooks);
   Py_RETURN_NONE;
 }
 
@@ -53,9 +54,10 @@ static PyMethodDef methods[] = {
     {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS,
      "How tensors are read: torch's types, the offset of the C++ tensor, addresses of torch's C functions (0: none)."},
     {"set_functions", (PyCFunction)(void (*)(void))set_functions, METH_VARARGS | METH_KEYWORDS,
-     "The functions in Python that word the errors of a launch."},
+     "The functions in Python that word errors, resolve grids and call launch hooks."},
     {"environment_set", environment_set, METH_O,
      "environment_set(watches): what every remembered launch expects from now on. Launches remembered before are void."},
+    {"no_hooks_set", no_hooks_set, METH_O, "no_hooks_set(watches): while they hold, no launch hook is set."},
     {"environment_holds", environment_holds, METH_NOARGS, "Whether everything is as environment_set was told."},
     {NULL, NULL, 0, NULL},
 };

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import errors
+from .launch_hooks import launch_with_hooks
 
 # Code -> (C type, lowest and highest value, divisor). The codes are described in scalar.c.
 _INTEGERS: dict[str, tuple[Any, int, int, int]] = {}
@@ -55,31 +56,53 @@ class PythonHandle:
         fallback: Callable[..., object] | None = None,
         owner: object = None,
         after_launch: Callable[[], object] | None = None,
+        describe: Callable[..., object] | None = None,
     ) -> None:
         unknown = [code for code in codes if code not in errors.MEANINGS]
         if unknown:
             raise ValueError(f"{name}: unknown argument code '{unknown[0]}' in '{codes}'")
         self.function, self.codes, self.name = function, codes, name
         self.argument_names, self.fallback, self.owner = argument_names, fallback, owner
-        self.after_launch = after_launch
+        self.after_launch, self.describe = after_launch, describe
         self.threads = self.shared = self.num_ctas = 0
         self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 4, ctypes.c_void_p)(function)
 
     def __call__(self, stream: object, *arguments: Any) -> object:
+        values = self._pack_all(arguments)
+        if values is None:
+            assert self.fallback is not None
+            return self.fallback(stream, *arguments)
+        if self.describe is not None:
+            return launch_with_hooks(self, stream, *arguments)
+        return self._launch(values, arguments)
+
+    def launch(self, stream: object, *arguments: Any) -> object:
+        """The call without launch hooks."""
+        values = self._pack_all(arguments)
+        if values is None:
+            assert self.fallback is not None
+            return self.fallback(stream, *arguments)
+        return self._launch(values, arguments)
+
+    def _pack_all(self, arguments: tuple[Any, ...]) -> list[Any] | None:
+        """The kernel's parameters as ctypes objects; None when the call has to go to the fallback."""
         if len(arguments) != len(self.codes) + 3:
             raise TypeError(
-                f"{self.name}: expected a stream, {len(self.codes)} arguments and three grid axes, all "
-                f"positional, got {len(arguments) + 1} positional and 0 keyword arguments"
+                f"{self.name}: expected a stream, {len(self.codes)} arguments and three grid axes, all positional, "
+                f"got {len(arguments) + 1} positional and 0 keyword arguments"
             )
         values = []
         for index, code in enumerate(self.codes):
             value = self._pack(index, code, arguments[index])
             if value is _GUARD_FAILED:
                 if self.fallback is not None:
-                    return self.fallback(stream, *arguments)
+                    return None
                 raise errors.guard_error(self, index, arguments[index])
             if value is not _NOT_PASSED:
                 values.append(value)
+        return values
+
+    def _launch(self, values: list[Any], arguments: tuple[Any, ...]) -> object:
         grid = [self._axis(axis, arguments[len(self.codes) + axis]) for axis in range(3)]
         programs = grid[0] * grid[1] * grid[2]
         if programs:

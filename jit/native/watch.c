@@ -143,37 +143,41 @@ static inline int watches_hold(const Watches *watches) {
   return 1;
 }
 
-/* What every launch depends on (hooks, debugging knobs, ...). When it changed, nothing remembered before counts. */
+/* A set of watches that is replaced as a whole, by all threads' leave: NULL until it is first set. */
 typedef struct {
   Watches watches;
   uint64_t generation;
-} Environment;
+} Snapshot;
 
-static Environment *environment; /* replaced as a whole; NULL until it is first set */
+static Snapshot *environment; /* what every remembered launch depends on; when it changed, none of them counts */
+static Snapshot *no_hooks;    /* that no launch hook is set: what handles look at */
 
 static inline uint64_t environment_generation(void) {
-  const Environment *current = __atomic_load_n(&environment, __ATOMIC_ACQUIRE);
+  const Snapshot *current = __atomic_load_n(&environment, __ATOMIC_ACQUIRE);
   return current ? current->generation : 0;
 }
 
 /* As watches_hold. */
-static inline int environment_check(void) {
-  const Environment *current = __atomic_load_n(&environment, __ATOMIC_ACQUIRE);
-  return current ? watches_hold(&current->watches) : 0;
+static inline int snapshot_holds(Snapshot *const *snapshot) {
+  const Snapshot *current = __atomic_load_n(snapshot, __ATOMIC_ACQUIRE);
+  return LIKELY(current != NULL) ? watches_hold(&current->watches) : 0;
 }
 
-static void environment_free(Environment *old) {
+static inline int environment_check(void) { return snapshot_holds(&environment); }
+
+static inline int hooks_check(void) { return snapshot_holds(&no_hooks); }
+
+static void snapshot_free(Snapshot *old) {
   if (!old) return;
 #ifndef Py_GIL_DISABLED
   watches_clear(&old->watches);
   PyMem_Free(old);
 #endif
-  /* Without a GIL another thread may be reading it. Environments change rarely, so it is simply left. */
+  /* Without a GIL another thread may be reading it. Snapshots change rarely, so it is simply left. */
 }
 
-/* environment_set(watches): what is expected from now on. */
-static PyObject *environment_set(PyObject *module, PyObject *list) {
-  Environment *made = PyMem_Calloc(1, sizeof *made);
+static PyObject *snapshot_set(Snapshot **snapshot, PyObject *list) {
+  Snapshot *made = PyMem_Calloc(1, sizeof *made);
   if (!made) return PyErr_NoMemory();
   if (watches_parse(list, &made->watches) < 0) {
     PyMem_Free(made);
@@ -183,16 +187,23 @@ static PyObject *environment_set(PyObject *module, PyObject *list) {
     if (made->watches.items[i].kind == WATCH_CALL) {
       watches_clear(&made->watches);
       PyMem_Free(made);
-      PyErr_SetString(PyExc_TypeError, "the environment is watched without calling Python");
+      PyErr_SetString(PyExc_TypeError, "this is watched without calling Python");
       return NULL;
     }
-  made->generation = environment_generation() + 1;
-  environment_free(__atomic_exchange_n(&environment, made, __ATOMIC_ACQ_REL));
+  const Snapshot *current = __atomic_load_n(snapshot, __ATOMIC_ACQUIRE);
+  made->generation = current ? current->generation + 1 : 1;
+  snapshot_free(__atomic_exchange_n(snapshot, made, __ATOMIC_ACQ_REL));
   Py_RETURN_NONE;
 }
+
+/* environment_set(watches): what is expected from now on. */
+static PyObject *environment_set(PyObject *module, PyObject *list) { return snapshot_set(&environment, list); }
 
 /* environment_holds() -> bool */
 static PyObject *environment_holds(PyObject *module, PyObject *unused) {
   int holds = environment_check();
   return holds < 0 ? NULL : PyBool_FromLong(holds);
 }
+
+/* no_hooks_set(watches): while they hold, no launch hook is set. */
+static PyObject *no_hooks_set(PyObject *module, PyObject *list) { return snapshot_set(&no_hooks, list); }

@@ -472,3 +472,36 @@ def test_a_subclass_with_memory_is_launched_and_not_offered_to_interceptors(devi
         remove()
     assert seen == []
     assert x[0].item() == 5
+
+
+@pytest.mark.parametrize("constants", [True, False])
+def test_a_handle_calls_launch_hooks_too(device, constants):
+    """A compiled graph launches by handles, and a profiler wants to see these launches."""
+    described = []
+
+    def describe(grid, metadata, arguments):
+        described.append((grid, metadata.name, arguments))
+        return {"flops": 1}
+
+    @jit(launch_metadata=describe)
+    def scaled(x, pair, n, STEP: tl.constexpr):
+        tl.store(x, tl.load(x) + pair[0] * n * STEP)
+
+    x, seen = torch.zeros(4, device=device), []
+    handle = scaled[(1,)](x, (2, 3), 5, STEP=7).handle(constants=constants)
+    stream = torch.cuda.current_stream().cuda_stream if device == "cuda" else 0
+    values = (x, 2, 3, 5, 7) if constants else (x, 2, 3, 5)
+    enter, leave = (lambda metadata: seen.append(metadata.get())), (lambda metadata: seen.append("exit"))
+    knobs.runtime.launch_enter_hook.add(enter)
+    knobs.runtime.launch_exit_hook.add(leave)
+    try:
+        handle(stream, *values, 1, 1, 1)
+    finally:
+        knobs.runtime.launch_enter_hook.remove(enter)
+        knobs.runtime.launch_exit_hook.remove(leave)
+    assert seen == [{"name": "scaled", "function": handle.function, "stream": stream, "flops": 1}, "exit"]
+    assert described == [((1, 1, 1), "scaled", {"x": x, "pair": (2, 3), "n": 5, "STEP": 7})]
+    handle(stream, *values, 1, 1, 1)
+    handle.launch(stream, *values, 1, 1, 1)
+    assert len(seen) == 2
+    assert x[0].item() == 4 * 2 * 5 * 7
