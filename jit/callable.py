@@ -7,6 +7,7 @@ is computed on first use and is an attribute of the instance from then on.
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import re
 import threading
@@ -20,15 +21,6 @@ from . import dependencies, registry
 from .syntax import parse
 
 _DEFINITION = re.compile(r"^([ \t]*)def\s+\w+\s*[\(\[]", re.MULTILINE)
-
-
-class _CacheKey:
-    """Computes the key on first use; the instance's own attribute then stands before this one."""
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        return instance._remember_cache_key()
 
 
 class SymbolName(str):
@@ -58,18 +50,25 @@ class SymbolName(str):
             return format(str(self), spec)
 
 
-class JITCallable(TritonJITCallable):  # type: ignore[misc]
+class _KeySlot(TritonJITCallable):  # type: ignore[misc]
+    """Holds the cache key where it is read as fast as any attribute, though Triton's class has a property there."""
+
+    __slots__ = ("cache_key",)
+
+    cache_key: str
+
+
+class JITCallable(_KeySlot):
     """A Python function that kernels can call.
 
     Attributes:
         fn: the Python function.
         signature: its ``inspect.Signature``.
-        raw_src, starting_line_number: its lines as they stand in the file, with decorators, and the first
-        one's
-            number.
+        raw_src, starting_line_number: its lines as they stand in the file, with decorators, and the number of the
+            first one.
         src: its source from ``def`` on, dedented. It is not settable; `_unsafe_update_src` replaces it.
-        cache_key: 64 hexadecimal digits over everything that its compiled code depends on, apart from
-        arguments. used_global_vals: the variables it reads: ``(name, id of scope) -> (value then, scope)``.
+        cache_key: 64 hexadecimal digits over everything that its compiled code depends on, apart from arguments.
+        used_global_vals: the variables it reads: ``(name, id of scope) -> (value then, scope)``.
 
     Raises ValueError when there is no source file, or the source is not a ``def``.
     """
@@ -79,7 +78,6 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
 
     fn: Any
     signature: inspect.Signature
-    cache_key = _CacheKey()
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         if not isinstance(fn, types.FunctionType):
@@ -170,8 +168,14 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
         attributes["_used_global_vals"] = {
             where: (read.value, read.scope) for where, read in reads.items() if not read.is_function
         }
-        attributes["cache_key"] = key
+        attributes["cache_key"] = self.cache_key = key
         return key
+
+    def __getattr__(self, name: str) -> Any:
+        """The cache key, when it is not known yet."""
+        if name == "cache_key":
+            return self._remember_cache_key()
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def hash(self) -> str | None:
@@ -183,8 +187,10 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
         if value is None:
             for name in ("cache_key", "_analysis", "_reads", "_used_global_vals"):
                 self.__dict__.pop(name, None)
+            with contextlib.suppress(AttributeError):
+                del self.cache_key
         else:
-            self.__dict__["cache_key"] = value
+            self.__dict__["cache_key"] = self.cache_key = value
 
     @property
     def used_global_vals(self) -> dict[tuple[str, int], tuple[Any, Any]]:
@@ -210,8 +216,7 @@ class JITCallable(TritonJITCallable):  # type: ignore[misc]
         dependencies.raise_if_changed(reads, self._fn_name)
         if not any(read.changed() for read in reads):
             return True
-        old = self.__dict__.pop("cache_key", None)
-        return bool(self.cache_key == old)
+        return self.cache_key == self._remember_cache_key()
 
     def __hash__(self) -> int:
         return hash(self.cache_key)

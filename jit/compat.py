@@ -1,5 +1,4 @@
-"""Private parts of Triton and torch that the runtime uses, each with what it is needed for and what happens
-without it.
+"""Private parts of Triton and torch that the runtime uses: what each is for, and what happens without it.
 
 Looked at on Triton 3.5 to 3.9 and torch 2.11 to 2.13. Nothing here is needed to import the package.
 """

@@ -1,5 +1,4 @@
-"""What the compiled code of a kernel depends on: its source, the functions it reaches and the values it
-reads.
+"""What the compiled code of a kernel depends on: its source, the functions it reaches, the values it reads.
 
 ``cache_key(fn)`` is the key of everything that ``fn`` reaches; ``used_values(fn)`` the globals, closure
 variables and module attributes that were read, with the values they had. Both are made from ``analyze(fn)``,

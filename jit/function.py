@@ -242,16 +242,14 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         """Compile one specialization without arguments, or fetch it; returns a `CompiledKernel`.
 
         Args:
-            device_or_target: a ``GPUTarget``, a torch device or its name (``"cpu"``, ``"cuda:1"``), or None
-            for the
+            device_or_target: a ``GPUTarget``, a torch device or its name (``"cpu"``, ``"cuda:1"``), or None for the
                 active driver's current device.
             signature: parameter name to type (``"*fp32"``, ``"i32"``, ``"constexpr"``, tuples of these).
             constexprs: name, index or path (``(index,)``, ``(index, place in tuple)``) to value.
             attrs: path to attributes, ``[["tt.divisibility", 16]]``; none by default.
             options: compile options by name.
 
-        Raises ValueError when a parameter has no type or a constexpr no value, KeyError for an unknown
-        option.
+        Raises ValueError when a parameter has no type or a constexpr no value, KeyError for an unknown option.
         """
         if not self.check_dependencies():
             self._forget_kernels()
