@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.compiler.compiler import AsmDict, ASTSource, LazyDict
+from triton.compiler.compiler import AsmDict, LazyDict
 from triton.compiler.compiler import CompiledKernel as TritonCompiledKernel
 from triton.runtime.errors import OutOfResources
 
@@ -298,9 +298,9 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
             return None
         self._init_handles()
         found = LazyDict({"name": self.name, "function": self.function, "stream": stream})
-        if isinstance(self.src, ASTSource) and self.src.fn.launch_metadata is not None:
-            arguments = dict(zip(self.src.fn.arg_names, args, strict=False))
-            found.add(self.src.fn.launch_metadata, (grid, self.metadata, arguments))
+        describe = getattr(getattr(self.src, "fn", None), "launch_metadata", None)
+        if describe is not None:
+            found.add(describe, (grid, self.metadata, dict(zip(self.src.signature, args, strict=False))))
         return found
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:

@@ -38,29 +38,31 @@ class SingleFlight(Generic[T]):
 
     def run(self, key: Hashable, compute: Callable[[], T]) -> tuple[T, bool]:
         """The result for `key`, and whether this call computed it. Raises what `compute` raised."""
-        with self._lock:
-            flight = self._flights.get(key)
-            first = flight is None
-            if flight is None:
-                flight = self._flights[key] = _Flight()
-        if not first:
+        while True:
+            with self._lock:
+                flight = self._flights.get(key)
+                if flight is None:
+                    own = self._flights[key] = _Flight()
+                    break
             if flight.pilot == threading.get_ident():
                 # A computation that asks for its own result would wait for ever.
                 return compute(), True
             flight.landed.wait()
-            if flight.error is not None:
+            if flight.error is None:
+                return flight.result, False
+            if isinstance(flight.error, Exception):
                 raise flight.error
-            return flight.result, False
+            # The thread was interrupted (KeyboardInterrupt), which is no answer for the others.
         try:
-            flight.result = compute()
+            own.result = compute()
         except BaseException as error:
-            flight.error = error
+            own.error = error
             raise
         finally:
             with self._lock:
-                del self._flights[key]
-            flight.landed.set()
-        return flight.result, True
+                self._flights.pop(key, None)
+            own.landed.set()
+        return own.result, True
 
 
 _all: weakref.WeakSet[SingleFlight[Any]] = weakref.WeakSet()

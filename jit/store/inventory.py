@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .place import LOCKS, TEMPORARY, cache_folder, folder_name, remove
 from .record import Damaged, Record, checksum
+from .warn import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,13 +217,18 @@ def keep_within_limit(written: int) -> None:
     """Called after an entry of `written` bytes was stored: now and then, delete down to the limit."""
     global _written_since_check
     _written_since_check += written
+    try:
+        bound = limit()
+    except ValueError as error:
+        warn_once("limit", str(error))
+        return
     base = cache_folder()
     stamp = os.path.join(base, LOCKS, "size-checked")
     try:
         recent = os.stat(stamp).st_mtime > time.time() - _CHECK_EVERY
     except OSError:
         recent = False
-    if recent and _written_since_check < limit() // 16:
+    if recent and _written_since_check < bound // 16:
         return
     _written_since_check = 0
     with contextlib.suppress(OSError):
@@ -230,7 +236,7 @@ def keep_within_limit(written: int) -> None:
         with open(stamp, "w"):
             pass
         os.utime(stamp)
-    prune(base, limit())
+    prune(base, bound)
 
 
 def prune(folder: str, size: int) -> int:

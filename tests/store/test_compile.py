@@ -91,6 +91,24 @@ def test_ir_text_is_compiled_without_a_file(kernels):
     assert kernel.written.written == (2,)
 
 
+def test_a_gluon_kernel_starts_from_its_own_stage(kernels, tmp_path):
+    gluon = pytest.importorskip("triton.experimental.gluon")
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    @gluon.jit
+    def double(x, out, BLOCK: gl.constexpr, LAYOUT: gl.constexpr):
+        index = gl.arange(0, BLOCK, layout=LAYOUT)
+        gl.store(out + index, gl.load(x + index) * 2)
+
+    signature = {"x": "*fp32", "out": "*fp32", "BLOCK": "constexpr", "LAYOUT": "constexpr"}
+    layout = gl.BlockedLayout([1], [32], [4], [0])
+    source = GluonASTSource(double, signature, {(2,): 128, (3,): layout}, {})
+    kernel = compile(source, kernels.CUDA)
+    assert "ttir" not in kernel.asm and "ttgir" in kernel.asm
+    assert kernel.written_paths == {(1,)}
+
+
 def test_an_edited_ir_file_is_compiled_anew(kernels, tmp_path):
     path = tmp_path / "add.ttir"
     text = compile(kernels.add_source(), kernels.CUDA).asm["ttir"]

@@ -122,7 +122,7 @@ def test_use_counts_for_the_limit(cache):
     assert [entry.name for entry in store.entries()] == ["a"]
 
 
-def test_the_limit_comes_from_the_environment(monkeypatch):
+def test_the_limit_comes_from_the_environment(cache, monkeypatch):
     monkeypatch.setenv("OPGRAFT_STORE_LIMIT", "12345")
     assert inventory.limit() == 12345
     store.set_limit(7)
@@ -131,5 +131,8 @@ def test_the_limit_comes_from_the_environment(monkeypatch):
     monkeypatch.setenv("OPGRAFT_STORE_LIMIT", "much")
     with pytest.raises(ValueError, match="number of bytes"):
         inventory.limit()
+    with pytest.warns(store.StoreWarning, match="number of bytes"):
+        put("a", cache=cache)
+    assert len(store.entries()) == 1, "a wrong setting loses no kernel"
     with pytest.raises(ValueError, match="at least 0"):
         store.set_limit(-1)

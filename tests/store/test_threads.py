@@ -61,6 +61,30 @@ def test_a_flight_that_asks_for_itself_does_not_hang():
     assert flights.run("key", lambda: flights.run("key", lambda: 1)[0] + 1) == (2, True)
 
 
+def test_an_interrupted_thread_leaves_the_work_to_another():
+    flights, waiting, interrupted = SingleFlight(), threading.Event(), threading.Event()
+
+    def interrupt():
+        waiting.wait()
+        raise KeyboardInterrupt
+
+    def first():
+        with pytest.raises(KeyboardInterrupt):
+            flights.run("key", interrupt)
+        interrupted.set()
+
+    def second():
+        while "key" not in flights._flights:
+            time.sleep(0.001)
+        threading.Timer(0.05, waiting.set).start()
+        return flights.run("key", lambda: "done")
+
+    with ThreadPoolExecutor(2) as pool:
+        leader, follower = pool.submit(first), pool.submit(second)
+        leader.result()
+        assert follower.result() == ("done", True) and interrupted.is_set()
+
+
 def test_a_flight_forgets_its_result():
     flights = SingleFlight()
     assert flights.run("key", lambda: 1) == (1, True)
