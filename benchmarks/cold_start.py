@@ -33,7 +33,7 @@ CALLS = {
 
 CHILD = """
 import time
-import torch, triton, triton.language, triton.compiler
+import torch, triton, triton.language, triton.compiler.code_generator
 import encoder_ops
 call, arguments = encoder_ops.{op}, ({arguments})
 start = time.perf_counter()
