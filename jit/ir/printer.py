@@ -112,7 +112,7 @@ class _Printer:
 
     def _region(self, region: Region, indent: str) -> None:
         for index, block in enumerate(region.blocks):
-            if index or block.arguments or block.predecessors:
+            if index or block.arguments:  # nothing branches to the first block
                 arguments = ", ".join([f"{self.name(a)}: {a.type}{self.location(a.location)}" for a in block.arguments])
                 label = self.block_name(block)
                 self.lines.append(f"{indent}{label}({arguments}):" if arguments else f"{indent}{label}:")

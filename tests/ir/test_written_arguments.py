@@ -372,7 +372,16 @@ def test_recursion():
 
 def test_a_function_without_a_body_may_do_anything_to_its_pointers():
     text = RECURSIVE.replace("(%a, %b, %c) <{callee = @swap}>", "(%a, %b, %c) <{callee = @other}>")
-    answer = written_arguments(parse(text))
+    declaration = """
+  "tt.func"() <{function_type = (PTR, PTR, PTR) -> (), sym_name = "other", sym_visibility = "private"}> ({
+  }) : () -> ()
+"""
+    for declared in ("", declaration.replace("PTR", "!tt.ptr<f32>")):
+        _assert_anything_goes(parse(text.removesuffix("}) : () -> ()\n") + declared + "}) : () -> ()\n"))
+
+
+def _assert_anything_goes(module):
+    answer = written_arguments(module)
     assert answer.written == (0, 1, 2) and answer.read == (0, 1, 2)
     assert not answer.exact and "tt.call" in answer.reasons[0]
 
