@@ -10,6 +10,7 @@ import ast
 import contextlib
 import inspect
 import re
+import textwrap
 import threading
 import types
 from collections.abc import Callable
@@ -97,7 +98,7 @@ class JITCallable(_KeySlot):
         self.file_name = fn.__code__.co_filename
         self.def_file_line_number = self.starting_line_number + text.count("\n", 0, definition.start())
         self.def_file_col_number = len(definition.group(1)) + 1
-        source = dependencies.dedented(self.raw_src)
+        source = textwrap.dedent("".join(self.raw_src))
         start = _DEFINITION.search(source)
         assert start is not None
         self._src = source[start.start() :]
