@@ -1,7 +1,7 @@
 """What the compiled code of a kernel depends on: its source, the functions it reaches, the values it reads.
 
 ``cache_key(fn)`` is the key of everything that ``fn`` reaches; ``used_values(fn)`` the globals, closure variables and
-module attributes that were read, with the values they had. Both are made from the `analysis` of each function alone, so
+module attributes that were read, with the values they had. Both are made from the `source_analysis` of each function alone, so
 that a key does not depend on the order in which functions were hashed, and recursion needs no special case: the key is
 a digest of the graph of functions, walked from ``fn`` in source order.
 """
@@ -12,8 +12,8 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-from .analysis import Analysis, analyze, full_name
 from .reads import ABSENT, CellScope, ReadValue, raise_if_changed, same
+from .source_analysis import Analysis, analyze, full_name
 
 __all__ = ["ABSENT", "CellScope", "ReadValue", "cache_key", "raise_if_changed", "used_values"]
 
