@@ -94,7 +94,7 @@ def references():
 
     return {
         "exp": (np.exp, 2), "exp2": (np.exp2, 2), "log": (np.log, 2), "log2": (np.log2, 2), "sin": (np.sin, 4),
-        "cos": (np.cos, 4), "erf": (through_torch(torch.erf), 4), "tanh": (np.tanh, 4), "sqrt": (np.sqrt, 0.5),
+        "cos": (np.cos, 4), "erf": (through_torch(torch.erf), 5), "tanh": (np.tanh, 5), "sqrt": (np.sqrt, 0.5),
         "rsqrt": (lambda x: 1 / np.sqrt(x), 2), "floor": (np.floor, 0), "ceil": (np.ceil, 0), "trunc": (np.trunc, 0),
         "round_even": (np.rint, 0), "absolute": (np.abs, 0),
     }  # fmt: skip

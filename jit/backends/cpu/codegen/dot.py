@@ -65,7 +65,7 @@ def _round(gen: FunctionGenerator, c: Buffer, element: object, shape: tuple[int,
 
 def _inner_contiguous(gen: FunctionGenerator, op: Operation, node: Node) -> Buffer:
     """The operand in memory, its last axis contiguous."""
-    if node.buffer is None:
+    if node.buffer is None or node.tail is not None:
         return materialize(gen, op, node)
     if node.buffer.strides[-1] == 1 and (node.shape[-2] == 1 or node.buffer.strides[-2] >= node.shape[-1]):
         return node.buffer
@@ -79,6 +79,7 @@ def _accumulator(gen: FunctionGenerator, op: Operation, value: Value, result: Va
     node = gen.node(value)
     in_place = (
         node.buffer is not None
+        and node.tail is None
         and len(value.uses) == 1
         and node.buffer.strides[-1] == 1
         and (_is_carried(value, result) or _is_own(value))

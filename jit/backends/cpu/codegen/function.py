@@ -16,7 +16,7 @@ from . import cxx, elementwise
 from .elementwise import Operand
 from .errors import unsupported
 from .polynomial import ONE, Polynomial
-from .values import ZERO, Bounds, Buffer, Linear, Node, Root, uniform, zero_strides
+from .values import ZERO, Bounds, Buffer, Linear, Node, Root, Tail, uniform, zero_strides
 from .writer import Lines
 
 Rule = Callable[["FunctionGenerator", Operation], None]
@@ -68,12 +68,13 @@ class FunctionGenerator:
         yield
         self.limits.pop()
         for node in self.scopes.pop():
-            node.buffer = None
+            node.buffer = node.tail = None
         self.lines.forget_source()
 
-    def keep(self, node: Node, buffer: Buffer) -> None:
-        """From here on, the block's elements are read from the buffer."""
+    def keep(self, node: Node, buffer: Buffer, tail: Tail | None = None) -> None:
+        """From here on, the block's elements are read from the buffer, in its tail they are one scalar."""
         node.buffer = buffer
+        node.tail = tail
         self.scopes[-1].append(node)
 
     # ------------------------------------------------------------------------------------------ scalars
@@ -171,6 +172,8 @@ class FunctionGenerator:
             if isinstance(result.type, PointerType):
                 self.pointer_roots[result] = self._root_through(op)
             return
+        if self._is_undone(op):
+            return
         operands_ = [self.node(v) if isinstance(v.type, TensorType) else self._scalar_node(v) for v in op.operands]
         if len(op.results) == 1 and all(n.kind == "uniform" and n.buffer is None for n in operands_):
             self._uniform(op, operands_)
@@ -181,6 +184,20 @@ class FunctionGenerator:
         node.linear = self._linear(op, operands_)
         node.bounds = self._bounds(op, operands_)
         self.set(result, node)
+
+    def _is_undone(self, op: Operation) -> bool:
+        """A truth block widened and compared with zero again is the block itself (tl.load of bool, `x & y != 0`)."""
+        if op.name != "arith.cmpi" or int(op.attributes["predicate"]) != 1:
+            return False
+        wide, zero = op.operands
+        source = wide.defining_op
+        if source is None or source.name not in ("arith.extui", "arith.extsi"):
+            return False
+        node = self.nodes.get(source.operands[0])
+        if node is None or not cxx.is_bool(node.element) or self.node(zero).data not in ("0", "i8(0)", "i64(0)"):
+            return False
+        self.nodes[op.results[0]] = node
+        return True
 
     def _scalar_node(self, value: Value) -> Node:
         return uniform(self.scalars[value], (), value.type)

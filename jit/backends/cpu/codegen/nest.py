@@ -10,11 +10,12 @@ and emits what it does with it. The nest decides where each value is computed:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ....ir import ScalarType, Type
+from ....ir import Operation, ScalarType, Type, element_type
 from . import cxx, elementwise
 from .elementwise import Operand
 from .errors import unsupported
@@ -69,6 +70,7 @@ class Section:
     known: dict[str, str] = field(default_factory=dict)
     head: Lines = field(default_factory=Lines)  # of `out`: what does not change in it, computed only if it runs
     head_known: dict[str, str] = field(default_factory=dict)
+    guard: str = ""  # of `out`: the section need not run when this does not hold
 
 
 class Nest:
@@ -237,13 +239,15 @@ class Nest:
                 out.add(f"if ({name} < {limit}) {{")
                 section.lines.add(f"{name} += {stride};")
             else:
-                if not section.lines.lines:
+                if not section.lines.lines and not section.head.lines:
                     continue
                 out.add(f"if ({name} < {size}) {{")
                 out.depth += 1
                 out.extend(section.head)
-                out.add(f"for (; {name} < {size}; {advance}) {{")
-                self._close(out, section)
+                if section.lines.lines:
+                    guard = f"if ({section.guard}) " if section.guard else ""
+                    out.add(f"{guard}for (; {name} < {size}; {advance}) {{")
+                    self._close(out, section)
                 out.depth -= 1
                 out.add("}")
                 continue
@@ -359,7 +363,7 @@ class Nest:
             if condition.true or condition.false:
                 return self.evaluate(operands[1 if condition.true else 2], at)
         vals = [self.evaluate(operand, at if operand.shape else ()) for operand in operands]
-        simple = self._simplify(op.name, vals)
+        simple = self._simplify(op.name, vals) or fold(op, vals)
         if simple is not None:
             return simple
         level = max((val.level for val in vals), default=0)
@@ -636,7 +640,29 @@ class Nest:
         place, offsets, contiguous = self._buffer_address(buffer, at)
         many = contiguous or offsets is not None
         level = max(place.level, offsets.level if offsets else 0, self.level_of[self._vector()] if many else 0)
+        if node.tail is not None:
+            return self._read_part(node, at, place, offsets, contiguous, level)
         text = self._load_text(place, offsets, contiguous, None, None)
+        return Val(self.emit(level, text, node.name), level, many)
+
+    def _read_part(
+        self, node: Node, at: Coordinates, place: Val, offsets: Val | None, contiguous: bool, level: int
+    ) -> Val:
+        """An element of a block that was computed in part. The memory of the rest may be read, but means nothing."""
+        assert node.tail is not None
+        computed = self.evaluate(node.tail.computed, at)
+        if computed.false:
+            return Val(node.tail.text, 0)
+        many = contiguous or offsets is not None
+        text = self._load_text(place, offsets, contiguous, None, None)
+        level = max(level, computed.level)
+        if not computed.true:
+            tail = Val(node.tail.text, 0)
+            if computed.vector and not many:
+                text = elementwise.splat(text, node.element, self.lanes)
+            many = many or computed.vector
+            other = self.full(tail, node.element) if many else tail.text
+            text = f"select({computed.text}, {text}, {other})" if computed.vector else f"{computed.text} ? {text} : {other}"
         return Val(self.emit(level, text, node.name), level, many)
 
     def _buffer_address(self, buffer: Buffer, at: Coordinates) -> tuple[Val, Val | None, bool]:
@@ -687,6 +713,28 @@ class Nest:
             assert offsets is not None
             function = "scatter_addresses" if place.text.endswith("nullptr") else "scatter"
             out.add(f"{guard}{function}<{self.lanes}>({place.text}, {offsets.text}, {value}{tail});")
+
+
+_INTEGER = re.compile(r"(?:i\d+\()?(-?\d+)\)?")
+
+
+def fold(op: Operation, vals: Sequence[Val]) -> Val | None:
+    """Comparisons and widenings of constants, which masked elements lead to."""
+    if op.name not in ("arith.cmpi", "arith.extui", "arith.extsi") or any(val.vector for val in vals):
+        return None
+    level = max(val.level for val in vals)
+    if op.name != "arith.cmpi":
+        if not (vals[0].true or vals[0].false):
+            return None
+        number = 0 if vals[0].false else (-1 if op.name == "arith.extsi" else 1)
+        return Val(cxx.literal(number, element_type(op.results[0].type)), level)
+    matches = [_INTEGER.fullmatch(val.text) for val in vals]
+    predicate = int(op.attributes["predicate"])
+    if matches[0] is None or matches[1] is None or predicate > 5:
+        return None
+    a, b = int(matches[0][1]), int(matches[1][1])
+    holds = (a == b, a != b, a < b, a <= b, a > b, a >= b)[predicate]
+    return Val("true" if holds else "false", level)
 
 
 def refuse_unknown(node: Node) -> None:

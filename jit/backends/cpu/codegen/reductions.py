@@ -85,7 +85,7 @@ class _Accumulators:
         self.variables: list[list[str]] = []  # for each copy, for each operand
         # A costly element hides the latency of combining by itself.
         price = sum(cost(node, {}) for node in nodes)
-        self.copies = 1 if combiner.identity is None or price > 12 else 2 if price > 6 else COPIES
+        self.copies = 1 if combiner.identity is None or price > 10 else 2 if price > 3 else COPIES
 
     def prepare(self, nest: Nest) -> None:
         identity = self.combiner.identity
@@ -133,6 +133,8 @@ class _Accumulators:
             nest.lanes if vector else None,
             nest.section.lines,
         )
+        if nest.section.kind == "out" and self.combiner.single == "arith.addf" and not vals[0].vector:
+            nest.section.guard = f"{vals[0].text} != 0"
         if self.combiner.identity is not None:
             nest.line(f"{accumulators[0]} = {combined[0]};")
             return

@@ -116,7 +116,7 @@ def _row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _row_major(gen: FunctionGenerator, op: Operation, node: Node) -> Buffer:
     """The block in memory in row-major order."""
     wanted = _row_major_strides(node.shape)
-    if node.buffer is not None:
+    if node.buffer is not None and node.tail is None:
         strides = node.buffer.strides
         if all(extent == 1 or a == b for extent, a, b in zip(node.shape, strides, wanted, strict=True)):
             return node.buffer

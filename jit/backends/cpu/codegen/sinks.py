@@ -9,16 +9,17 @@ innermost loop.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ....ir import Operation, Type, Value
+from ....ir import Operation, ScalarType, Type, Value
 from . import cxx, elementwise
 from .function import FunctionGenerator, element_in_memory
 from .nest import Coordinates, Nest, Split, Val
 from .polynomial import ONE
-from .values import Buffer, Node, source_of
+from .values import Bounds, Buffer, Node, Tail
 
 # Cost, in additions a vector, from which a value used again is kept in memory.
 KEEP_COST = 6
@@ -72,17 +73,45 @@ def loop(
     split = choose_split(nest, planned.tree, mask, axes[-1] if axes else None)
     buffers = {id(node): gen.buffer(node.name, shape, node.element, _fastest(shape, axis)) for node in planned.keeps}
 
+    tails: dict[int, Tail] = {}
+
     def whole_body() -> None:
         body(nest)
         for node in planned.keeps:
-            nest.write(buffers[id(node)], nest.identity(), nest.evaluate(node, nest.identity()))
+            val = nest.evaluate(node, nest.identity())
+            if nest.section.kind == "out" and not val.vector and split is not None:
+                text = _tail_value(gen, nest, node, val)
+                if text is not None:
+                    tails[id(node)] = Tail(_computed_part(node, split), text)
+                    continue
+            nest.write(buffers[id(node)], nest.identity(), val)
 
     if prepare is not None:
         prepare(nest)
     partial = mask is not None and mask.bounds is not None and not covers_all and not planned.keeps
-    gen.lines.extend(nest.run(whole_body, split, not partial, copies))
+    lines = nest.run(whole_body, split, not partial, copies)
+    gen.lines.extend(lines)
     for node in planned.keeps:
-        gen.keep(node, buffers[id(node)])
+        gen.keep(node, buffers[id(node)], tails.get(id(node)))
+
+
+def _tail_value(gen: FunctionGenerator, nest: Nest, node: Node, val: Val) -> str | None:
+    """The one scalar that a block holds beyond the limit, as a name known after the loop; None when it may differ."""
+    if _LITERAL.fullmatch(val.text) or (val.text in gen.scalars.values() and val.level == 0):
+        return val.text
+    if nest.depth != 1 or val.level >= nest.depth:
+        return None
+    name = gen.names.new(f"{node.name}_beyond")
+    gen.lines.add(f"{cxx.register(node.element)} {name}{{}};")
+    nest.section.head.add(f"{name} = {val.text};")
+    return name
+
+
+_LITERAL = re.compile(r"true|false|-?__builtin_(?:inf|nan)f?\((?:\"\")?\)|-?[\d.]+(?:e[+-]?\d+)?f?|i\d+\(-?\d+\)")
+
+
+def _computed_part(node: Node, split: Split) -> Node:
+    return Node("op", node.shape, ScalarType("i1"), bounds=Bounds(split.facts, split.conditions), name="computed")
 
 
 def _fastest(shape: Sequence[int], axis: int) -> list[int]:
@@ -91,7 +120,7 @@ def _fastest(shape: Sequence[int], axis: int) -> list[int]:
 
 def materialize(gen: FunctionGenerator, op: Operation, node: Node, order: Sequence[int] | None = None) -> Buffer:
     """The block in memory; computed now if it is not there yet. ``order``: axes from slowest to fastest."""
-    if node.buffer is not None:
+    if node.buffer is not None and node.tail is None:
         return node.buffer
     buffer = gen.buffer(node.name, node.shape, node.element, order)
     fill(gen, op, node, buffer)
@@ -365,8 +394,9 @@ def choose_split(
             return Split(facts, conditions)
     counts: Counter[Split] = Counter()
     for node, at in tree:
-        if node.bounds is not None and node.buffer is None:
-            facts, conditions = nest.facts_of(node, at)
+        mask_like = node.tail.computed if node.tail is not None else node
+        if mask_like.bounds is not None and (node.buffer is None or node.tail is not None):
+            facts, conditions = nest.facts_of(mask_like, at)
             if any(axis == innermost for axis, _ in facts):
                 counts[Split(facts, conditions)] += 1
     return (

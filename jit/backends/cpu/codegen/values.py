@@ -57,6 +57,14 @@ class Bounds:
     rest: tuple[Node, ...] = ()
 
 
+@dataclass(frozen=True)
+class Tail:
+    """A block in memory of which only a part was computed: elsewhere every element is one scalar."""
+
+    computed: Node  # a truth block
+    text: str
+
+
 @dataclass(eq=False)
 class Node:
     """One block.
@@ -80,6 +88,7 @@ class Node:
     linear: Linear | None = None
     bounds: Bounds | None = None
     buffer: Buffer | None = None
+    tail: Tail | None = None
     name: str = field(default="x")
 
     @property
