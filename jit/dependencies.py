@@ -1,9 +1,9 @@
 """What the compiled code of a kernel depends on: its source, the functions it reaches, the values it reads.
 
 ``cache_key(fn)`` is the key of everything that ``fn`` reaches; ``used_values(fn)`` the globals, closure variables and
-module attributes that were read, with the values they had. Both are made from the `source_analysis` of each function alone, so
-that a key does not depend on the order in which functions were hashed, and recursion needs no special case: the key is
-a digest of the graph of functions, walked from ``fn`` in source order.
+module attributes that were read, with the values they had. Both are made from the analysis of each function alone
+(`source_analysis`), so that a key does not depend on the order in which functions were hashed, and recursion needs no
+special case: the key is a digest of the graph of functions, walked from ``fn`` in source order.
 """
 
 from __future__ import annotations
