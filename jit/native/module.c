@@ -75,7 +75,7 @@ static int module_exec(PyObject *module) {
     PyErr_SetString(PyExc_RuntimeError, "pthread_atfork failed");
     return -1;
   }
-  if (PyType_Ready(&Launcher_Type) < 0) return -1;
+  if (PyModule_AddType(module, &Launcher_Type) < 0) return -1;
   if (PyModule_AddType(module, &Dispatcher_Type) < 0) return -1;
   return PyModule_AddType(module, &Handle_Type);
 }
