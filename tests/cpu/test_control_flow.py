@@ -147,7 +147,7 @@ def test_early_returns():
 def collatz(x):
     steps = 0
     while x != 1:
-        if x % 2 == 0:
+        if x % 2 == 0:  # noqa: SIM108
             x = x // 2
         else:
             x = 3 * x + 1
@@ -214,7 +214,7 @@ def pointer_loop_kernel(x_ptr, index_ptr, out_ptr, n, stride, ROWS: tl.constexpr
     i = tl.arange(0, COLS)
     total = tl.zeros([ROWS, COLS], tl.float32)
     where = tl.zeros([COLS], tl.int32)
-    for k in range(n):
+    for _ in range(n):
         total += tl.load(at, mask=(where + i)[None, :] < n * COLS)
         at += COLS
         where += COLS

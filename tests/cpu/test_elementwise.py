@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons, casts and mathematical functions, element by element, against float64 and Python integers."""
+"""Arithmetic, comparisons, casts, mathematical functions, element by element, against float64 and Python integers."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 N = 256
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.7, -3.7, 1e-3, 88.0, -88.0, 100.0, -104.0, 1e10, -1e10, 3e38,
-          float("inf"), -float("inf"), float("nan"), 1e-40, -1e-40, 1e-45, 2.0**31, -(2.0**31), 2.0**63, 65504.0, 65520.0,
-          65536.0, 448.0, 464.0, 57344.0, 61440.0, 0.1, 1 / 3]  # fmt: skip
+          float("inf"), -float("inf"), float("nan"), 1e-40, -1e-40, 1e-45, 2.0**31, -(2.0**31), 2.0**63, 65504.0,
+          65520.0, 65536.0, 448.0, 464.0, 57344.0, 61440.0, 0.1, 1 / 3]  # fmt: skip
 
 
 def floats():
@@ -295,7 +295,12 @@ def bits_kernel(x_ptr, i_ptr, back_ptr, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize(
     ("float_type", "int_type"),
-    [(torch.float32, torch.int32), (torch.float64, torch.int64), (torch.float16, torch.int16), (torch.bfloat16, torch.int16)],
+    [
+        (torch.float32, torch.int32),
+        (torch.float64, torch.int64),
+        (torch.float16, torch.int16),
+        (torch.bfloat16, torch.int16),
+    ],
 )
 def test_bitcasts(float_type, int_type):
     x = floats()[~floats().isnan()][:128].to(float_type)
@@ -345,7 +350,12 @@ def test_mathematical_functions(dtype):
         absolute = tolerance if row in (4, 5, 11, 14) else 0
         tiny = wanted.abs() < torch.finfo(dtype).tiny
         torch.testing.assert_close(
-            actual[~tiny], wanted[~tiny], rtol=tolerance, atol=absolute, equal_nan=True, msg=lambda m, r=row: f"{r}: {m}"
+            actual[~tiny],
+            wanted[~tiny],
+            rtol=tolerance,
+            atol=absolute,
+            equal_nan=True,
+            msg=lambda m, r=row: f"{r}: {m}",
         )
         torch.testing.assert_close(actual[tiny], wanted[tiny], rtol=0, atol=1e-37)
 

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 
 @triton.jit
-def copy_2d_kernel(
-    x_ptr, out_ptr, rows, cols, sxr, sxc, sor, soc, R: tl.constexpr, C: tl.constexpr
-):
+def copy_2d_kernel(x_ptr, out_ptr, rows, cols, sxr, sxc, sor, soc, R: tl.constexpr, C: tl.constexpr):
     r = tl.program_id(0) * R + tl.arange(0, R)
     c = tl.program_id(1) * C + tl.arange(0, C)
     mask = (r[:, None] < rows) & (c[None, :] < cols)
@@ -240,7 +238,7 @@ def test_pointers_loaded_from_memory():
 @triton.jit
 def chosen_pointer_kernel(a_ptr, b_ptr, out_ptr, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
-    if row % 2 == 0:
+    if row % 2 == 0:  # noqa: SIM108
         at = a_ptr
     else:
         at = b_ptr

@@ -36,7 +36,8 @@ from triton.backends import backends
 assert backends["cpu"].compiler.__module__ == "opgraft.jit.backends.cpu.compiler"
 backend = sorted(name for name in sys.modules if name.startswith("opgraft.jit.backends.cpu."))
 assert backend == ["opgraft.jit.backends.cpu.compiler", "opgraft.jit.backends.cpu.driver"], backend
-assert not any(name.startswith(("opgraft.integration.", "opgraft.fx_passes.", "opgraft.jit.ir")) for name in sys.modules)
+heavy = ("opgraft.integration.", "opgraft.fx_passes.", "opgraft.jit.ir")
+assert not any(name.startswith(heavy) for name in sys.modules)
 assert "torch" not in sys.modules
 print("light")
 """
@@ -116,7 +117,9 @@ KERNEL = """
 
 
 def test_benchmarks_and_autotuning(tmp_path):
-    code = KERNEL + """
+    code = (
+        KERNEL
+        + """
     assert triton.testing.do_bench(lambda: double(x), warmup=1, rep=5) > 0
     tuned = triton.autotune([triton.Config({"BLOCK": b}) for b in (64, 512)], key=["n"])(kernel)
     out = torch.empty_like(x)
@@ -124,6 +127,7 @@ def test_benchmarks_and_autotuning(tmp_path):
     assert torch.equal(out, x * 2)
     print(tuned.best_config.kwargs["BLOCK"] in (64, 512))
     """
+    )
     assert run(code, tmp_path) == "True\n"
 
 
@@ -137,12 +141,15 @@ def test_torch_sees_triton_on_the_cpu(tmp_path):
 
 
 def test_dynamo_captures_a_stock_kernel_over_cpu_tensors(tmp_path):
-    code = KERNEL + """
+    code = (
+        KERNEL
+        + """
     compiled = torch.compile(lambda x: double(x + 1).sin(), fullgraph=True)
     torch.testing.assert_close(compiled(x), ((x + 1) * 2).sin())
     torch.testing.assert_close(compiled(x[:777]), ((x[:777] + 1) * 2).sin())
     print("right")
     """
+    )
     assert run(code, tmp_path, env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}) == "right\n"
 
 

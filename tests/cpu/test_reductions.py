@@ -19,9 +19,7 @@ def norm_combine(a, b):
 
 
 @triton.jit
-def reduce_kernel(
-    x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr, AXIS: tl.constexpr, KIND: tl.constexpr
-):
+def reduce_kernel(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr, AXIS: tl.constexpr, KIND: tl.constexpr):
     r, c = tl.arange(0, R), tl.arange(0, C)
     x = tl.load(x_ptr + r[:, None] * cols + c[None, :], mask=(r[:, None] < rows) & (c[None, :] < cols), other=0)
     if KIND == "sum":
@@ -194,7 +192,7 @@ def first_order(a1, b1, a2, b2):
 @triton.jit
 def recurrence_kernel(a_ptr, b_ptr, out_ptr, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
-    a, b = tl.associative_scan((tl.load(a_ptr + i), tl.load(b_ptr + i)), 0, first_order)
+    _, b = tl.associative_scan((tl.load(a_ptr + i), tl.load(b_ptr + i)), 0, first_order)
     tl.store(out_ptr + i, b)
 
 

@@ -87,7 +87,7 @@ def test_an_unknown_function_of_libdevice():
 def test_the_public_libdevice_says_what_it_lacks():
     from opgraft.jit.backends.cpu import libdevice
 
-    with pytest.raises(AttributeError, match="libdevice.erfinv is not supported on the CPU"):
+    with pytest.raises(AttributeError, match=r"libdevice\.erfinv is not supported on the CPU"):
         libdevice.erfinv  # noqa: B018
 
 

@@ -90,3 +90,24 @@ def test_topk():
     x, out = torch.randn(64), torch.empty(8)
     top_kernel[(1,)](x, out, N=64, K=8)
     assert torch.equal(out, x.topk(8).values)
+
+
+@triton.jit
+def ordered(a, b):
+    return tl.minimum(a, b), tl.maximum(a, b) * 2
+
+
+@triton.jit
+def map_kernel(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    low, high = tl.map_elementwise(ordered, tl.load(x_ptr + i), tl.load(y_ptr + i))
+    tl.store(out_ptr + i, low)
+    tl.store(out_ptr + N + i, high + low)
+
+
+@pytest.mark.skipif(not hasattr(tl, "map_elementwise"), reason="this Triton has no map_elementwise")
+def test_map_elementwise():
+    x, y, out = torch.randn(64), torch.randn(64), torch.empty(2, 64)
+    map_kernel[(1,)](x, y, out, N=64)
+    low = torch.minimum(x, y)
+    torch.testing.assert_close(out, torch.stack([low, torch.maximum(x, y) * 2 + low]))

@@ -3,8 +3,8 @@
 ``import triton`` loads this module in every process on the machine: it imports nothing but Triton's base class, and
 what the backend does stands in modules imported on use.
 
-Stages: ``ttir`` (Triton's own clean-up passes), ``cpp`` (readable C++, ``kernel.asm["cpp"]``), ``so`` (bytes of a shared
-object). The shared object exports one function, the kernel's name::
+Stages: ``ttir`` (Triton's own clean-up passes), ``cpp`` (readable C++, ``kernel.asm["cpp"]``), ``so`` (bytes of a
+shared object). The shared object exports one function, the kernel's name::
 
     void name(int32_t grid0, int32_t grid1, int32_t grid2, int32_t num_threads, void** args)
 

@@ -1,4 +1,4 @@
-"""The libdevice functions that the CPU has: Triton's names, libdevice's symbols, and the functions of ``include/math.h``.
+"""The libdevice functions that the CPU has: Triton's names, libdevice's symbols, the functions of ``include/math.h``.
 
 ``libdevice.py`` builds its functions from this table, and the code generator looks up symbols in it, so that kernels
 which import CUDA's libdevice by name (``__nv_tanhf``) run as well.

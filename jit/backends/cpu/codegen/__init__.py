@@ -2,8 +2,8 @@
 
     generate(module, vector_bytes) -> Kernel(source, symbol, asserts)
 
-`module` writes the file, `function` walks operations, `values` are lazy blocks, `nest` evaluates them in one fused loop,
-`sinks` decides what a loop computes, and the rule files say what each operation does.
+`module` writes the file, `function` walks operations, `values` are lazy blocks, `nest` evaluates them in one fused
+loop, `sinks` decides what a loop computes, and the rule files say what each operation does.
 """
 
 from .errors import UnsupportedOperation

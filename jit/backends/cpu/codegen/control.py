@@ -1,7 +1,8 @@
 """Loops, conditionals, branches and calls.
 
-Values that change (carried by a loop, chosen by a branch) are C++ variables when scalar and buffers when blocks. A carried
-block of pointers or indices that only moves by the same amount everywhere stays lazy: its start plus one scalar.
+Values that change (carried by a loop, chosen by a branch) are C++ variables when scalar and buffers when blocks. A
+carried block of pointers or indices that only moves by the same amount everywhere stays lazy: its start plus one
+scalar.
 """
 
 from __future__ import annotations
@@ -216,17 +217,16 @@ def for_(gen: FunctionGenerator, op: Operation) -> None:
     below = f"{counter} < {upper}"
     if op.attributes.get("unsignedCmp"):
         below = f"ult({counter}, {upper})"
-    with gen.lines.block(f"for ({type} {counter} = {lower}; {below}; {counter} += {step})"):
-        with gen.scope():
-            gen.operations(block.operations[:-1])
-            last = block.operations[-1]
-            pairs = [(v, y) for v, y in zip(variables, yields, strict=True) if v is not None]
-            # The amounts may be carried scalars that are about to change.
-            ahead = [(d, _advance(gen, d, moves)) for d, moves in zip(deltas, moving, strict=True) if d and moves]
-            assign(gen, last, [v for v, _ in pairs], [y for _, y in pairs])
-            for delta, name in ahead:
-                gen.lines.add(f"{delta} = {name};")
-            gen.emitted.add(last)
+    with gen.lines.block(f"for ({type} {counter} = {lower}; {below}; {counter} += {step})"), gen.scope():
+        gen.operations(block.operations[:-1])
+        last = block.operations[-1]
+        pairs = [(v, y) for v, y in zip(variables, yields, strict=True) if v is not None]
+        # The amounts may be carried scalars that are about to change.
+        ahead = [(d, _advance(gen, d, moves)) for d, moves in zip(deltas, moving, strict=True) if d and moves]
+        assign(gen, last, [v for v, _ in pairs], [y for _, y in pairs])
+        for delta, name in ahead:
+            gen.lines.add(f"{delta} = {name};")
+        gen.emitted.add(last)
     for variable, result, argument in zip(variables, op.results, arguments, strict=True):
         if variable is not None:
             variable.read_as(gen, result)
@@ -257,7 +257,7 @@ def _moved(start: Node, delta: str) -> Node:
 
 
 def _moves(gen: FunctionGenerator, block: Block, argument: Value, result: Value) -> list[Value] | None:
-    """The scalar blocks that an iteration adds to a carried block of pointers or integers, or None when it does more."""
+    """The scalar blocks that an iteration adds to a carried block of pointers or integers; None when it does more."""
     if not isinstance(argument.type, TensorType) or cxx.is_float(argument.type.element):
         return None
     if cxx.is_bool(argument.type.element):
@@ -335,7 +335,8 @@ def while_(gen: FunctionGenerator, op: Operation) -> None:
     carried = [Variable(gen, argument) for argument in test.arguments]
     assign(gen, op, carried, list(op.operands))
     gen.emitted.add(op)
-    passed = [Variable(gen, argument, argument.name or r.name) for argument, r in zip(body.arguments, op.results)]
+    pairs = zip(body.arguments, op.results, strict=True)
+    passed = [Variable(gen, argument, argument.name or result.name) for argument, result in pairs]
     with gen.lines.block("while (true)"), gen.scope():
         for variable, argument in zip(carried, test.arguments, strict=True):
             variable.read_as(gen, argument)

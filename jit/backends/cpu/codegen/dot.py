@@ -1,7 +1,7 @@
 """tt.dot: operands in memory, the product by a register-blocked kernel of the header ``dot.h``.
 
-fp16, bf16 and fp8 operands are multiplied and accumulated as fp32 (their products are exact there); `input_precision` asks
-for less than that and is ignored. Integers accumulate in i32.
+fp16, bf16 and fp8 operands are multiplied and accumulated as fp32 (their products are exact there);
+`input_precision` asks for less than that and is ignored. Integers accumulate in i32.
 """
 
 from __future__ import annotations

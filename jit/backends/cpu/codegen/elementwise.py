@@ -242,9 +242,9 @@ def _bitcast(c: Context) -> str:
         if isinstance(source, PointerType):
             return c.operands[0].text if c.lanes else f"reinterpret_cast<{cxx.storage(target)}>({c.operands[0].text})"
         raise unsupported(c.op, f"from {source} to {target} is not supported")
-    if cxx.lane(source) == cxx.lane(target) and not (cxx.is_small_float(source) or cxx.is_small_float(target)):
-        if cxx.is_bool(source) == cxx.is_bool(target):
-            return c.operands[0].text
+    small = cxx.is_small_float(source) or cxx.is_small_float(target)
+    if cxx.lane(source) == cxx.lane(target) and not small and cxx.is_bool(source) == cxx.is_bool(target):
+        return c.operands[0].text
     if cxx.is_bool(source) or cxx.is_bool(target):
         return _trunci(c) if cxx.is_bool(target) else _extui(c)
     text = c.full(0)
@@ -282,6 +282,11 @@ def _negate(c: Context) -> str:
     return f"-{c.full(0)}" if not c.full(0).startswith("-") else f"-({c.full(0)})"
 
 
+_SAME_NAME = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sqrt", "rsqrt", "cbrt", "floor", "ceil",
+    "trunc", "round",
+)  # fmt: skip
 RULES: dict[str, Rule] = {
     "arith.addf": _operator("+"),
     "arith.subf": _operator("-"),
@@ -342,11 +347,7 @@ RULES: dict[str, Rule] = {
     "math.copysign": _call("copy_sign"),
     "math.powf": _call("pow"),
     "math.roundeven": _call("round_even"),
-    **{
-        f"math.{name}": _call(name)
-        for name in """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh
-        atanh erf erfc sqrt rsqrt cbrt floor ceil trunc round""".split()
-    },
+    **{f"math.{name}": _call(name) for name in _SAME_NAME},
 }
 
 # Results that a small float cannot hold exactly.

@@ -1,22 +1,23 @@
 """Translating one function of a Triton module to C++.
 
-`FunctionGenerator` walks the operations in order. Scalars become C++ variables at once; blocks become lazy `Node`s; sinks
-(`sinks.py`) emit loops. What an operation does stands in the rule tables of `scalars`, `shapes`, `memory`, `reductions`,
-`control` and `dot`.
+`FunctionGenerator` walks the operations in order. Scalars become C++ variables at once; blocks become lazy `Node`s;
+sinks (`sinks.py`) emit loops. What an operation does stands in the rule tables of `elementwise`, `shapes`, `memory`,
+`reductions`, `control` and `dot`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from ....ir import Block, DenseElements, Operation, PointerType, TensorType, Type, Value
 from . import cxx, elementwise
 from .elementwise import Operand
 from .errors import unsupported
-from .polynomial import ONE, Polynomial
-from .values import ZERO, Bounds, Buffer, Linear, Node, Root, Tail, uniform, zero_strides
+from .polynomial import ONE, ZERO, Polynomial
+from .values import Bounds, Buffer, Linear, Node, Root, Tail, When, uniform, zero_strides
 from .writer import Lines
 
 Rule = Callable[["FunctionGenerator", Operation], None]
@@ -43,6 +44,7 @@ class FunctionGenerator:
         self.scopes: list[list[Node]] = [[]]
         self.wide_names: set[str] = set(self.index_names)
         self.limits: list[dict[str, str]] = [{}]
+        self.assumed: frozenset[str] = frozenset()
 
     # ------------------------------------------------------------------------------------------ walking
     def operations(self, operations: Sequence[Operation]) -> None:
@@ -134,7 +136,7 @@ class FunctionGenerator:
         name = self.names.new((result.name or "table") + "_values")
         items = ", ".join(cxx.literal(item, element) for item in value.values)
         self.lines.add(f"static const {buffer_type(element)} {name}[] = {{{items}}};")
-        strides = []
+        strides: list[int] = []
         total = 1
         for extent in reversed(shape):
             strides.insert(0, total)
@@ -182,6 +184,7 @@ class FunctionGenerator:
         elementwise.expression(op, [Operand("x", n.element, True) for n in operands_], 2)
         node = Node("op", result.type.shape, result.type.element, tuple(operands_), op=op)
         node.linear = self._linear(op, operands_)
+        node.when = self._when(op, operands_)
         node.bounds = self._bounds(op, operands_)
         self.set(result, node)
 
@@ -283,6 +286,32 @@ class FunctionGenerator:
                 return scale(form, Polynomial.of(1 << constant))
         return None
 
+    def _when(self, op: Operation, operands: Sequence[Node]) -> When | None:
+        """A remainder is linear while its argument stays between two multiples of the divisor."""
+        if op.name in _LINEAR:
+            conditions = {node.when.condition for node in operands if node.when is not None}
+            if len(conditions) != 1:
+                return None
+            changed = [replace(n, linear=n.when.linear, buffer=None) if n.when is not None else n for n in operands]
+            linear = self._linear(op, changed)
+            return When(conditions.pop(), linear) if linear is not None else None
+        if op.name not in ("arith.remsi", "arith.remui"):
+            return None
+        index, divisor = (node.linear for node in operands)
+        if index is None or divisor is None or index.terms or divisor.terms or any(divisor.strides):
+            return None
+        axes = [axis for axis, stride in enumerate(index.strides) if stride]
+        if len(axes) != 1 or index.strides[axes[0]] != ONE:
+            return None
+        extent = operands[0].shape[axes[0]]
+        self.lines.source(op.location)
+        first, whole = self.names.new("first"), self.names.new("unwrapped")
+        bound = self.poly(divisor.base)
+        self.wide_names.add(first)
+        self.lines.add(f"const i64 {first} = remainder(i64({self.poly(index.base)}), i64({bound}));")
+        self.lines.add(f"const bool {whole} = {first} >= 0 && {first} + {extent} <= {bound};")
+        return When(whole, Linear(None, Polynomial.of(first), index.strides))
+
     def _recast(self, op: Operation, pointer: Node) -> Linear | None:
         """Pointers to another type of the same size keep their offsets."""
         result = op.results[0].type
@@ -374,7 +403,8 @@ def _default_name(value: Value) -> str:
 _SHORT = {
     "arith.addf": "sum", "arith.addi": "sum", "arith.subf": "difference", "arith.subi": "difference",
     "arith.mulf": "product", "arith.muli": "product", "arith.divf": "quotient", "arith.divsi": "quotient",
-    "arith.remsi": "rest", "arith.cmpi": "holds", "arith.cmpf": "holds", "arith.andi": "holds", "arith.select": "chosen",
+    "arith.remsi": "rest", "arith.cmpi": "holds", "arith.cmpf": "holds", "arith.andi": "holds",
+    "arith.select": "chosen",
     "tt.addptr": "pointer", "tt.load": "loaded", "tt.get_program_id": "pid", "tt.reduce": "reduced",
 }  # fmt: skip
 

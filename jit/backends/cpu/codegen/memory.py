@@ -122,6 +122,7 @@ def _atomic(
     nodes = [gen.node(value) for value in values]
     mask_node = gen.node(mask) if mask is not None else None
     assert isinstance(result.type, TensorType)
+    element = result.type.element
     buffer = gen.buffer(result.name or "old", where.shape, result.type.element) if result.uses else None
 
     def body(nest: Nest) -> None:
@@ -135,14 +136,14 @@ def _atomic(
         if buffer is None:
             nest.line(f"{text};" if guard.true else f"if ({guard.text}) {text};")
             return
-        register = cxx.register(result.type.element)
+        register = cxx.register(element)
         name = gen.names.new("old")
         nest.line(f"const {register} {name} = {guard.text} ? {text} : {register}(0);")
         nest.write(buffer, at, Val(name, nest.depth))
 
     loop(
         gen, op, where.shape, nodes, body,
-        mask=mask_node, pointer=where, writes=True, covers_all=buffer is not None, scalar=True,
+        mask=mask_node, pointer=where, writes=True, covers_all=buffer is not None, scalar=True, versions=False,
     )  # fmt: skip
     if buffer is not None:
         node = Node("stored", where.shape, result.type.element)

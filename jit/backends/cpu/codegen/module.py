@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ....ir import Module, Operation, TensorType
 from . import control, cxx, dot, memory, reductions, shapes
@@ -23,8 +24,10 @@ _MATH = re.compile(
 )
 _BUFFER = re.compile(r"@buffer (\w+) (\w+) (\d+)@")
 # What a C function must not be called, because the library or the loader knows another of that name.
-_LIBRARY = re.compile(r"(?:main|exp|log|sin|cos|tan|pow|sqrt|floor|ceil|round|trunc|fmod|fma|erf|gamma|abs|printf|malloc|free|"
-                      r"memcpy|memset|abort|exit|init|fini|_init|_fini|write|read)[fl]?$|^_?opgraft")  # fmt: skip
+_LIBRARY = re.compile(
+    r"(?:main|exp|log|sin|cos|tan|pow|sqrt|floor|ceil|round|trunc|fmod|fma|erf|gamma|abs|printf|malloc|free|memcpy|"
+    r"memset|abort|exit|init|fini|_init|_fini|write|read)[fl]?$|^_?opgraft"
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,10 @@ def generate(module: Module, vector_bytes: int) -> Kernel:
 
 
 class ModuleGenerator:
-    rules: dict[str, Rule] = {**shapes.RULES, **memory.RULES, **reductions.RULES, **control.RULES, **dot.RULES}
-    lazy = shapes.LAZY
+    rules: ClassVar[dict[str, Rule]] = {
+        **shapes.RULES, **memory.RULES, **reductions.RULES, **control.RULES, **dot.RULES,
+    }  # fmt: skip
+    lazy: ClassVar[frozenset[str]] = shapes.LAZY
 
     def __init__(self, module: Module, vector_bytes: int) -> None:
         self.module = module

@@ -20,7 +20,7 @@ from . import cxx, elementwise
 from .elementwise import Operand
 from .errors import unsupported
 from .polynomial import ONE, Polynomial
-from .values import Buffer, Linear, Node, Root
+from .values import Buffer, Linear, Node, Root, resolved
 from .writer import Lines
 
 if TYPE_CHECKING:
@@ -116,7 +116,6 @@ class Nest:
         conditions = split.conditions if split is not None and limit is not None else frozenset()
         step = self.lanes if vector_inside else 1
         copies = self.fit(copies)
-        size = self.shape[innermost] if innermost is not None else 1
         if vector_inside:
             if copies > 1:
                 sections.append((Section("full", inner_facts, conditions), copies, step))
@@ -464,11 +463,11 @@ class Nest:
         open_facts = facts - section.true_facts
         open_conditions = conditions - section.true_conditions
         parts: list[Val] = []
-        if section.part and open_facts >= (section.part.facts - section.true_facts):
-            if open_conditions >= section.part.conditions:
-                parts.append(Val(section.part_mask, self.depth, True))
-                open_facts -= section.part.facts
-                open_conditions -= section.part.conditions
+        part = section.part
+        if part and open_facts >= part.facts - section.true_facts and open_conditions >= part.conditions:
+            parts.append(Val(section.part_mask, self.depth, True))
+            open_facts -= part.facts
+            open_conditions -= part.conditions
         scalars = sorted(open_conditions)
         level = 0
         for axis, limit in sorted(open_facts):
@@ -524,6 +523,8 @@ class Nest:
         return self._located(linear, at, pointer.name)
 
     def _located(self, linear: Linear, at: Coordinates, wish: str) -> tuple[Val, Val | None, bool]:
+        assert linear.root is not None
+        linear = resolved(linear, self.gen.assumed)
         assert linear.root is not None
         innermost = self.order[-1] if self.order else None
         outer = linear.base
@@ -662,7 +663,11 @@ class Nest:
                 text = elementwise.splat(text, node.element, self.lanes)
             many = many or computed.vector
             other = self.full(tail, node.element) if many else tail.text
-            text = f"select({computed.text}, {text}, {other})" if computed.vector else f"{computed.text} ? {text} : {other}"
+            text = (
+                f"select({computed.text}, {text}, {other})"
+                if computed.vector
+                else f"{computed.text} ? {text} : {other}"
+            )
         return Val(self.emit(level, text, node.name), level, many)
 
     def _buffer_address(self, buffer: Buffer, at: Coordinates) -> tuple[Val, Val | None, bool]:

@@ -19,7 +19,8 @@ class Polynomial:
 
     @staticmethod
     def of(value: int | str) -> Polynomial:
-        return Polynomial({(): value}) if isinstance(value, int) else Polynomial({(value,): 1})
+        names: Monomial = () if isinstance(value, int) else (value,)
+        return Polynomial([(names, value if isinstance(value, int) else 1)])
 
     @property
     def constant(self) -> int | None:

@@ -1,23 +1,25 @@
 """tt.reduce and tt.scan.
 
-A reduction keeps its partial results in registers: along the vector axis in several vectors that are combined at the end,
-across it in one vector for each chunk of the vector axis. Any combine region is lowered lane by lane; the order in which
-elements are combined is not promised (nor is it on GPUs).
+A reduction keeps its partial results in registers: along the vector axis in several vectors that are combined at the
+end, across it in one vector for each chunk of the vector axis. Any combine region is lowered lane by lane; the order
+in which elements are combined is not promised (nor is it on GPUs).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ....ir import Operation, TensorType, Value
+from ....ir import Operation, TensorType
 from . import cxx, elementwise
 from .combine import Combiner
 from .elementwise import Operand
+from .errors import unsupported
 from .function import FunctionGenerator, Rule
 from .memory import block_of
 from .nest import Nest, Val
 from .sinks import cost, loop, materialize
-from .values import Buffer, Node, squeeze
+from .values import Buffer, Node, squeeze, uniform
 
 # Independent partial results, to hide the latency of an addition.
 COPIES = 4
@@ -54,7 +56,7 @@ def reduce(gen: FunctionGenerator, op: Operation) -> None:
         gen, op, shape, nodes, state.body,
         order=lambda vector: _order(len(shape), axis, vector),
         copies=state.copies,
-        prepare=state.prepare,
+        prepare=state.prepare, versions=False,
     )  # fmt: skip
     for result, where, element in zip(op.results, results, combiner.elements, strict=True):
         if isinstance(where, str):
@@ -90,7 +92,7 @@ class _Accumulators:
     def prepare(self, nest: Nest) -> None:
         identity = self.combiner.identity
         copies = nest.fit(self.copies)
-        for copy in range(copies):
+        for _ in range(copies):
             row = []
             for node in self.nodes:
                 name = self.gen.names.new(f"{node.name}_acc")
@@ -278,20 +280,30 @@ def scan(gen: FunctionGenerator, op: Operation) -> None:
 
 
 def map_elementwise(gen: FunctionGenerator, op: Operation) -> None:
-    """tt.map_elementwise with one element at a time: its region is an elementwise function."""
-    from .errors import unsupported
-
+    """tt.map_elementwise of single elements: its region is an elementwise function, spread over the blocks."""
+    blocks = op.regions[0].blocks
     if int(op.attributes.get("pack", 1)) != 1:
         raise unsupported(op, "with pack > 1 is not supported")
-    block = op.regions[0].blocks[0]
-    if len(op.regions[0].blocks) != 1:
+    if len(blocks) != 1:
         raise unsupported(op, "with branches is not supported")
-    known: dict[Value, Value] = dict(zip(block.arguments, op.operands, strict=True))
-    raise unsupported(op) if not known else unsupported(op)
-
-
-def is_block(value: Value) -> bool:
-    return isinstance(value.type, TensorType)
+    known = dict(zip(blocks[0].arguments, (gen.node(value) for value in op.operands), strict=True))
+    shape = gen.node(op.operands[0]).shape
+    *inner, returned = blocks[0].operations
+    for step in inner:
+        result = step.results[0] if step.results else None
+        if result is None or isinstance(result.type, TensorType):
+            raise unsupported(step, "in a tt.map_elementwise is not supported")
+        if step.name == "arith.constant":
+            known[result] = uniform(cxx.literal(step.attributes["value"], result.type), shape, result.type)
+            continue
+        if not elementwise.is_elementwise(step.name):
+            raise unsupported(step, "in a tt.map_elementwise is not supported")
+        operands = tuple(known[value] for value in step.operands)
+        elementwise.expression(step, [Operand("x", node.element, True) for node in operands], 2)
+        known[result] = Node("op", shape, result.type, operands, op=step, name=result.name or "mapped")
+    for result, value in zip(op.results, returned.operands, strict=True):
+        node = known[value]
+        gen.set(result, node if node.value is None else replace(node))
 
 
 RULES: dict[str, Rule] = {"tt.reduce": reduce, "tt.scan": scan, "tt.map_elementwise": map_elementwise}

@@ -105,7 +105,7 @@ def _reshape_pointers(gen: FunctionGenerator, op: Operation, node: Node, shape: 
 
 
 def _row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides = []
+    strides: list[int] = []
     total = 1
     for extent in reversed(shape):
         strides.insert(0, total)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ....ir import Operation, ScalarType, Type, Value
@@ -19,7 +19,7 @@ from . import cxx, elementwise
 from .function import FunctionGenerator, element_in_memory
 from .nest import Coordinates, Nest, Split, Val
 from .polynomial import ONE
-from .values import Bounds, Buffer, Node, Tail
+from .values import Bounds, Buffer, Node, Tail, resolved
 
 # Cost, in additions a vector, from which a value used again is kept in memory.
 KEEP_COST = 6
@@ -49,11 +49,14 @@ def loop(
     copies: int = 1,
     prepare: Callable[[Nest], None] | None = None,
     scalar: bool = False,
+    versions: bool = True,
 ) -> None:
     """Emit a loop over ``shape`` whose body consumes ``roots``.
 
-    ``mask`` and ``pointer``: of a store, whose mask then cuts the loop. ``scalar``: one element at a time. ``writes``: the loop changes memory that
-    pending loads may read. ``order``: from the vector axis to the axes from outermost to innermost.
+    ``mask`` and ``pointer``: of a store, whose mask then cuts the loop. ``writes``: the loop changes memory that
+    pending loads may read. ``covers_all``: the body runs for every element, also where the mask is false. ``order``:
+    from the vector axis to the axes from outermost to innermost. ``scalar``: one element at a time. ``versions``: the
+    loop may be written twice, for addresses that are contiguous under a condition.
     """
     gen.lines.source(op.location)
     shape = tuple(shape)
@@ -64,6 +67,39 @@ def loop(
             materialize(gen, op, node)
     if planned.before:
         planned = plan(gen, op, shape, everything, pointer if writes else None, writes)
+    conditions = _conditions(planned.tree) if versions and not planned.keeps and not gen.assumed else frozenset()
+    for head, assumed in ((f"if ({' && '.join(sorted(conditions))})", conditions), ("else", frozenset())):
+        if not conditions:
+            _emit(gen, op, shape, planned, body, everything, mask, pointer, covers_all, order, copies, prepare, scalar)
+            return
+        with gen.lines.block(head):
+            gen.assumed = assumed
+            again = plan(gen, op, shape, everything, pointer if writes else None, writes)
+            _emit(gen, op, shape, again, body, everything, mask, pointer, covers_all, order, copies, prepare, scalar)
+            gen.assumed = frozenset()
+
+
+def _conditions(tree: Iterable[tuple[Node, Coordinates]]) -> frozenset[str]:
+    """Conditions under which an address of the loop becomes contiguous."""
+    terms = [term for node, _ in tree if is_address(node) and node.linear is not None for term in node.linear.terms]
+    return frozenset(term.when.condition for term in terms if term.when is not None)
+
+
+def _emit(
+    gen: FunctionGenerator,
+    op: Operation,
+    shape: tuple[int, ...],
+    planned: Plan,
+    body: Callable[[Nest], None],
+    everything: Sequence[Node],
+    mask: Node | None,
+    pointer: Node | None,
+    covers_all: bool,
+    order: Callable[[int], Sequence[int]] | None,
+    copies: int,
+    prepare: Callable[[Nest], None] | None,
+    scalar: bool,
+) -> None:
     axis, lanes = vector_axis(gen, shape, planned.tree, pointer)
     if scalar:
         axis, lanes = len(shape) - 1, 1
@@ -183,7 +219,7 @@ def plan(
                 elif node.shape:
                     result.before.append(node)
                     return
-        for child, where in children(node, at):
+        for child, where in children(node, at, gen.assumed):
             visit(child, where)
 
     for root in roots:
@@ -205,13 +241,13 @@ def _align(root: Node, identity: Coordinates) -> Coordinates:
     return ()
 
 
-def children(node: Node, at: Coordinates) -> list[tuple[Node, Coordinates]]:
+def children(node: Node, at: Coordinates, assumed: Collection[str] = ()) -> list[tuple[Node, Coordinates]]:
     """The blocks that evaluating a node at coordinates evaluates, with theirs."""
     if node.bounds is not None:
         return [(term, at) for term in node.bounds.rest]
     if is_address(node):
         assert node.linear is not None
-        return [(term, at) for term in node.linear.terms]
+        return [(term, at) for term in resolved(node.linear, assumed).terms]
     if node.kind == "view":
         source = node.operands[0]
         assert source is not None
@@ -250,7 +286,7 @@ def cost(node: Node, memo: dict[int, int]) -> int:
     if node.buffer is not None:
         price = 1
     elif node.kind == "load":
-        pointer, mask, other = node.operands
+        pointer, mask, _ = node.operands
         assert pointer is not None
         price = 1 if not cxx.is_small_float(node.element) else 2
         linear = pointer.linear
@@ -350,16 +386,16 @@ def vector_axis(
     scores: Counter[int] = Counter()
     for node, at in tree:
         if node.kind == "load" and node.buffer is None:
-            _score(scores, node.operands[0], at, 2)
+            _score(scores, node.operands[0], at, 2, gen.assumed)
         elif node.buffer is not None:
             for axis, stride in zip(at, node.buffer.strides, strict=True):
                 if axis is not None and stride == 1:
                     scores[axis] += 1
-        if any(axis is not None for axis in at) and node.kind != "view" and not is_address(node):
-            if node.bounds is None:
-                widest = max(widest, cxx.lane_bytes(_element(node)))
+        varies = any(axis is not None for axis in at)
+        if varies and node.kind != "view" and node.bounds is None and not is_address(node):
+            widest = max(widest, cxx.lane_bytes(_element(node)))
     if pointer is not None:
-        _score(scores, pointer, tuple(range(len(shape))), 3)
+        _score(scores, pointer, tuple(range(len(shape))), 3, gen.assumed)
     limit = gen.vector_bytes // widest
 
     def rank(axis: int) -> tuple[int, int, int]:
@@ -374,10 +410,10 @@ def _element(node: Node) -> Type:
     return element_in_memory(node.element)
 
 
-def _score(scores: Counter[int], pointer: Node | None, at: Coordinates, weight: int) -> None:
+def _score(scores: Counter[int], pointer: Node | None, at: Coordinates, weight: int, assumed: Collection[str]) -> None:
     if pointer is None or pointer.linear is None:
         return
-    for axis, stride in zip(at, pointer.linear.strides, strict=True):
+    for axis, stride in zip(at, resolved(pointer.linear, assumed).strides, strict=True):
         if axis is not None and stride == ONE:
             scores[axis] += weight
 

@@ -11,7 +11,7 @@ kept beside the expression, because loops, addresses and masks need them:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,14 @@ class Bounds:
 
 
 @dataclass(frozen=True)
+class When:
+    """The linear form that a block has if a scalar condition holds: `x % n` while x does not pass a multiple of n."""
+
+    condition: str
+    linear: Linear
+
+
+@dataclass(frozen=True)
 class Tail:
     """A block in memory of which only a part was computed: elsewhere every element is one scalar."""
 
@@ -86,6 +94,7 @@ class Node:
     op: Operation | None = None
     value: Value | None = None
     linear: Linear | None = None
+    when: When | None = None
     bounds: Bounds | None = None
     buffer: Buffer | None = None
     tail: Tail | None = None
@@ -160,16 +169,32 @@ def transpose(source: Node, order: Sequence[int]) -> Node:
 def _carry(node: Node, source: Node, move: Any, view: Any, grown: set[int] | None = None) -> None:
     """Bring the linear form and the bounds of a view's source over to the view's axes."""
     grown = grown or set()
-    if source.linear is not None:
+
+    def moved(linear: Linear) -> Linear:
         strides = [ZERO] * len(node.shape)
-        for axis, stride in enumerate(source.linear.strides):
+        for axis, stride in enumerate(linear.strides):
             if axis not in grown and source.shape[axis] != 1:
                 strides[move(axis)] = stride
-        terms = tuple(view(term) for term in source.linear.terms)
-        node.linear = Linear(source.linear.root, source.linear.base, tuple(strides), terms)
+        return Linear(linear.root, linear.base, tuple(strides), tuple(view(term) for term in linear.terms))
+
+    if source.linear is not None:
+        node.linear = moved(source.linear)
+    if source.when is not None:
+        node.when = When(source.when.condition, moved(source.when.linear))
     if source.bounds is not None and not any(axis in grown for axis, _ in source.bounds.limits):
         limits = frozenset((move(axis), limit) for axis, limit in source.bounds.limits)
         node.bounds = Bounds(limits, source.bounds.conditions, tuple(view(term) for term in source.bounds.rest))
+
+
+def resolved(linear: Linear, assumed: Collection[str]) -> Linear:
+    """The linear form with every term replaced that is linear itself under the conditions that hold."""
+    for term in linear.terms:
+        if term.when is not None and term.when.condition in assumed:
+            others = tuple(other for other in linear.terms if other is not term)
+            shift = term.when.linear
+            strides = tuple(a + b for a, b in zip(linear.strides, shift.strides, strict=True))
+            linear = Linear(linear.root, linear.base + shift.base, strides, others + shift.terms)
+    return linear
 
 
 def source_of(node: Node) -> Node:
