@@ -72,19 +72,42 @@ def _summarize(module: Module) -> dict[str, _Summary]:
     functions = {name: op for name, op in module.functions.items() if op.regions[0].blocks}
     summaries = {name: _Summary() for name in functions}
     analyses = {name: _Function(function, summaries) for name, function in functions.items()}
-    callers: dict[str, list[str]] = {name: [] for name in functions}
-    for name, analysis in analyses.items():
-        for callee in analysis.callees:
-            callers[callee].append(name)
-    # Triton writes callees behind their callers: from the back, most are settled in one go.
-    waiting = dict.fromkeys(functions)
+    order = _callees_first({name: analysis.callees for name, analysis in analyses.items()})
+    _settle_summaries(order, analyses, summaries)
+    # What addresses memory and comes from nowhere is unknown. One can tell only now: what comes round a loop, or out
+    # of a function that calls itself, arrives late.
+    marked = [analysis.mark_unknown() for analysis in analyses.values()]
+    if any(marked):
+        _settle_summaries(order, analyses, summaries)
+    return summaries
+
+
+def _settle_summaries(order: list[str], analyses: dict[str, _Function], summaries: dict[str, _Summary]) -> None:
+    """Run the analyses until no summary changes."""
+    waiting = set(order)
     while waiting:
-        name, _ = waiting.popitem()
+        name = next(name for name in order if name in waiting)
+        waiting.discard(name)
         summary = analyses[name].run()
         if not summary.same_as(summaries[name]):
             summaries[name].update(summary)
-            waiting.update(dict.fromkeys(callers[name]))
-    return summaries
+            waiting.update(caller for caller in order if name in analyses[caller].callees)
+
+
+def _callees_first(callees: dict[str, set[str]]) -> list[str]:
+    """The functions in an order in which each stands behind what it calls, recursion aside."""
+    order: dict[str, None] = {}
+    entered: set[str] = set()
+    stack = [(name, False) for name in callees]
+    while stack:
+        name, left = stack.pop()
+        if left:
+            order[name] = None
+        elif name not in entered:
+            entered.add(name)
+            stack.append((name, True))
+            stack.extend((callee, False) for callee in sorted(callees[name]))
+    return list(order)
 
 
 def read_arguments(module: Module) -> tuple[int, ...]:
@@ -169,17 +192,28 @@ class _Function:
     def run(self) -> _Summary:
         """Propagate to the fixed point and collect the summary."""
         self._propagate()
-        # What is made a pointer and comes from nowhere (a constant, a computed number) is unknown; only now
-        # can one tell, since what comes around a loop arrives late.
-        for op in self.operations:
-            if op.name == "tt.int_to_ptr" and not self.of(op.operands[0]):
-                self._join(op.results, frozenset((f"a pointer made from a number by {_place(op)}",)))
-        if self.changed:
-            self._propagate()
         self.summary = _Summary()
         for op in self.operations:
             self._collect(op)
         return self.summary
+
+    def mark_unknown(self) -> bool:
+        """Give pointers that come from nowhere the reason as their origin; whether there were any."""
+        self.changed = False
+        for op in self.operations:
+            if op.name == "tt.int_to_ptr":
+                if not self.of(op.operands[0]):
+                    self._join(op.results, frozenset((f"a pointer made from a number by {_place(op)}",)))
+            elif self._is_foreign(op):
+                reason = frozenset((f"a value made by {_place(op)}",))
+                self._join([r for r in op.results if is_pointer(r.type) or not self.of(r)], reason)
+        return self.changed
+
+    def _is_foreign(self, op: Operation) -> bool:
+        """Whether the operation is code that cannot be looked into."""
+        if op.name == "tt.call":
+            return op.attributes["callee"] not in self.summaries
+        return op.name not in ACCESSES and not touches_no_memory(op)
 
     def of(self, value: Value) -> _Origins:
         return self.origins.get(value, _NOWHERE)
@@ -225,10 +259,7 @@ class _Function:
         elif name in ("arith.addi", "arith.subi"):
             self._join(op.results, self._sum(op.operands[0], op.operands[1], name))
         elif name not in NO_ADDRESS and op.results:
-            origins = self.union(op.operands)
-            if not touches_no_memory(op) and not origins:
-                origins = frozenset((f"a value made by {_place(op)}",))
-            self._join(op.results, origins)
+            self._join(op.results, self.union(op.operands))
 
     def _sum(self, left: Value, right: Value, name: str) -> _Origins:
         """Address plus or minus offset belongs where the address does; otherwise nothing is known of the
@@ -330,7 +361,7 @@ class _Function:
             for index, (place, pure) in callee.foreign.items():
                 self._give_away(op.operands[index], place, pure)
             self.summary.assumptions.update(callee.assumptions)
-        elif name == "tt.call" or not touches_no_memory(op):
+        elif self._is_foreign(op):
             pure = is_pure_foreign_code(op)
             for value in op.operands:
                 self._give_away(value, _place(op), pure)

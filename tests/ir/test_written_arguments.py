@@ -370,6 +370,38 @@ def test_recursion():
     assert answer.written == (0, 1) and answer.read == (2,) and answer.exact
 
 
+RETURNED = """
+"builtin.module"() ({
+  "tt.func"() <{function_type = (PTR) -> PTR, sym_name = "next", sym_visibility = "private"}> ({
+  ^bb0(%p: PTR):
+    %q = "tt.call"(%p) <{callee = @CALLEE}> : (PTR) -> PTR
+    %one = "arith.constant"() <{value = true}> : () -> i1
+    %r = "arith.select"(%one, %p, %q) : (i1, PTR, PTR) -> PTR
+    "tt.return"(%r) : (PTR) -> ()
+  }) : () -> ()
+  "tt.func"() <{function_type = (PTR, PTR) -> (), sym_name = "kernel", sym_visibility = "public"}> ({
+  ^bb0(%a: PTR, %b: PTR):
+    %v = "tt.load"(%b) <{operandSegmentSizes = array<i32: 1, 0, 0>}> : (PTR) -> f32
+    %p = "tt.call"(%a) <{callee = @next}> : (PTR) -> PTR
+    %number = "tt.ptr_to_int"(%p) : (PTR) -> i64
+    %q = "tt.int_to_ptr"(%number) : (i64) -> PTR
+    "tt.store"(%q, %v) : (PTR, f32) -> ()
+    "tt.return"() : () -> ()
+  }) : () -> ()
+}) : () -> ()
+""".replace("PTR", "!tt.ptr<f32>")
+
+
+def test_a_pointer_that_comes_late_out_of_recursion_is_no_unknown_number():
+    answer = written_arguments(parse(RETURNED.replace("CALLEE", "next")))
+    assert answer.written == (0,) and answer.read == (1,) and answer.exact
+
+
+def test_a_pointer_out_of_a_function_without_a_body_may_be_any():
+    answer = written_arguments(parse(RETURNED.replace("CALLEE", "elsewhere")))
+    assert answer.written == (0, 1) and not answer.exact
+
+
 def test_a_function_without_a_body_may_do_anything_to_its_pointers():
     text = RECURSIVE.replace("(%a, %b, %c) <{callee = @swap}>", "(%a, %b, %c) <{callee = @other}>")
     declaration = """
