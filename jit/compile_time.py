@@ -21,7 +21,7 @@ class BoundConstexprFunction(TritonBoundConstexprFunction):  # type: ignore[misc
 
     @property
     def cache_key(self) -> str:
-        return self.__func__.cache_key  # type: ignore[no-any-return]
+        return self.__func__.cache_key
 
     def __hash__(self) -> int:
         return hash(self.cache_key)
