@@ -20,6 +20,8 @@ __all__ = ["register"]
 def register(builder: Any) -> None:
     """Have Dynamo trace launches of our kernels as ops; ``builder`` is its module `variables.builder`."""
     from ..jit.function import JITFunction
+    from ..jit.launch import Launch
+    from ..jit.native import extension
     from . import kernel_variable, launching
 
     launching.install()
@@ -33,3 +35,7 @@ def register(builder: Any) -> None:
         )
         return
     table[JITFunction] = kernel_variable.wrap
+    table[Launch] = kernel_variable.wrap_launch
+    native = extension()
+    if native is not None:
+        table[native.Launcher] = kernel_variable.wrap_launch

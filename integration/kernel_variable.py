@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.guards import GuardBuilder
+from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.dicts import ConstDictVariable
@@ -28,13 +29,20 @@ from .arguments import flatten
 from .launch_op import describe as describe_value
 from .launch_op import plan_flat
 
-__all__ = ["KernelVariable", "wrap"]
+__all__ = ["KernelVariable", "wrap", "wrap_launch"]
 
 
 def wrap(builder: Any, kernel: Any) -> VariableTracker:
     """The variable for a kernel object that a traced function uses."""
     builder.install_guards(GuardBuilder.ID_MATCH)
     return KernelVariable(kernel, None, None, source=builder.source)
+
+
+def wrap_launch(builder: Any, launch: Any) -> VariableTracker:
+    """The variable for a kernel with its grid, ``kernel[grid]``, made outside of the traced function."""
+    builder.install_guards(GuardBuilder.ID_MATCH)
+    grid = VariableTracker.build(builder.tx, launch.grid, source=AttrSource(builder.source, "grid"))
+    return KernelVariable(launch.kernel, None, grid, source=builder.source)
 
 
 class KernelVariable(TritonKernelVariable):  # type: ignore[misc]

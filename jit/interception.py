@@ -78,7 +78,7 @@ def wanted(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
     """Whether a call is to be offered to interceptors.
 
     So it is when an argument is a tensor of a subclass (FakeTensor, FunctionalTensor, ...), a functorch
-    wrapper or a symbolic number, when a torch dispatch mode is active, or inside `all_launches`.
+    wrapper, a meta tensor or a symbolic number, when a torch dispatch mode is active, or inside `all_launches`.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -110,7 +110,7 @@ def _special(torch: Any, value: Any) -> bool:
         if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             return True
         # A subclass that does not dispatch (``tensor.as_subclass(...)``) has memory like any tensor.
-        return compat.is_wrapped_tensor(torch, value)
+        return value.is_meta or compat.is_wrapped_tensor(torch, value)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return True
     if isinstance(value, tuple):

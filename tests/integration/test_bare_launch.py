@@ -73,6 +73,18 @@ def test_defaults_and_options_reach_the_kernel(device):
     torch.testing.assert_close(compiled(x), -2 * x)
 
 
+def test_a_kernel_with_its_grid_may_come_from_outside(device):
+    launch = affine_kernel[(3,)]
+
+    def f(x):
+        out = torch.empty_like(x)
+        launch(x, out, x.numel(), 2.0, None, BLOCK=128)
+        return out + 1
+
+    x = torch.randn(300, device=device)
+    torch.testing.assert_close(torch.compile(f, fullgraph=True)(x), 2 * x + 1)
+
+
 def test_tuples_of_tensors_are_opened(device):
     def f(x):
         out = torch.empty_like(x)
