@@ -8,6 +8,7 @@ all `frames` from the innermost callee to the kernel.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from .attributes import quoted
 
@@ -23,7 +24,12 @@ class Frame:
     @property
     def in_triton(self) -> bool:
         """Whether the file belongs to Triton's own device library (`triton/language`)."""
-        return "/triton/language/" in self.file.replace("\\", "/")
+        return _is_library(self.file)
+
+
+@lru_cache(maxsize=1024)
+def _is_library(file: str) -> bool:
+    return "/triton/language/" in file.replace("\\", "/")
 
 
 @dataclass(frozen=True, slots=True)

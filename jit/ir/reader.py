@@ -15,6 +15,7 @@ terminator, is left out.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any, NoReturn
 
@@ -27,7 +28,6 @@ from .types import Type
 
 _ID = r"%[\w$.-]+"
 _HEAD = re.compile(rf'\s*(?:({_ID}(?::\d+)?(?:, {_ID}(?::\d+)?)*) = )?"([\w$.-]+)"\(((?:%[^)\n]*)?)\)', re.ASCII)
-_SINGLE = re.compile(_ID, re.ASCII)
 _USE = re.compile(rf"{_ID}(?:#\d+)?", re.ASCII)
 _FIRST = re.compile(r"\s*(\S)")
 _LABEL = re.compile(r"\s*\^([\w$.-]+)", re.ASCII)
@@ -36,6 +36,7 @@ _ARGUMENT = re.compile(rf"({_ID}):[ ]*", re.ASCII)
 _END_OF_LABEL = re.compile(r":[ \t]*(?://[^\n]*)?\n")
 _REGION_END = re.compile(r"\s*\}(\)|, \{\n)")
 _ALIAS = re.compile(r"^([#!][\w$-]+) = ", re.ASCII | re.MULTILINE)
+_ALIAS_LINE = re.compile(r"\n([#!][\w$-]+) = ", re.ASCII)  # the same, found ten times faster
 _BLANK = re.compile(r"(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*")
 _PLAIN_PROPERTIES = re.compile(r'<\{[^{}"\n]*\}>')
 _ISOLATED = frozenset({"tt.func", "builtin.module", "ttg.warp_specialize.partitions"})
@@ -44,6 +45,7 @@ _ISOLATED = frozenset({"tt.func", "builtin.module", "ttg.warp_specialize.partiti
 # attributes hold lists or dictionaries (then each operation needs its own), operand and result types.
 _Tail = tuple[tuple[str, ...], dict[str, Any], frozenset[str], bool, tuple[Type, ...], tuple[Type, ...]]
 _NONE: frozenset[str] = frozenset()
+_NOT_YET = Block()  # the owner of values that are used before their definition
 
 
 def parse(text: str) -> Module:
@@ -76,9 +78,10 @@ class _Reader:
         self.text = text if text.endswith("\n") else text + "\n"
         aliases: dict[str, int] = {}
         self.cursor = Fragments(self.text, aliases)
-        for match in _ALIAS.finditer(self.text):
+        first = _ALIAS.match(self.text)
+        for match in itertools.chain((first,) if first is not None else (), _ALIAS_LINE.finditer(self.text)):
             if aliases.setdefault(match[1], match.end()) != match.end():
-                self.cursor.fail(f"one definition of {match[1]}; this is another", match.start())
+                self.cursor.fail(f"one definition of {match[1]}; this is another", match.start(1))
         self.pos = 0
         self.values: dict[str, Value] = {}
         self.scopes: list[_Scope] = []
@@ -238,15 +241,17 @@ class _Reader:
                 self.cursor.fail("a location or the end of the line after the operation")
         targets, attributes, discardable, nested, operand_types, result_types = known
         result_names, name, operand_text = match.groups()
-        op = Operation(name, (), result_types)
-        if operand_text or operand_types:
-            op.operands = self._operands(op, operand_text, operand_types, match.start(3), scope)
-        op.attributes = copied_attributes(attributes) if nested else attributes.copy()
-        op.discardable = discardable
-        if location_at >= 0:
-            op.location = self._location(location_at + 1, end)
-        if targets:
-            op.targets.extend([self._target(target, scope) for target in targets])
+        op = Operation(
+            name,
+            self._operands(name, operand_text, operand_types, match.start(3)),
+            result_types,
+            copied_attributes(attributes) if nested else attributes.copy(),
+            (),
+            [self._target(target, scope) for target in targets] if targets else (),
+            self._location(location_at + 1, end) if location_at >= 0 else UNKNOWN,
+            discardable,
+        )
+        self._note_pending(op, operand_text, match.start(3), scope)
         if result_names is not None or result_types:
             self._name_results(op, result_names, scope, match.start())
         if nested or name in REGIONS or name == "tt.func":
@@ -291,7 +296,8 @@ class _Reader:
         elif cursor.pos != end:
             cursor.fail("a location or the end of the line after the operation")
         self.pos = end + 1
-        op.operands = self._operands(op, operand_text, operand_types, match.start(3), scope)
+        op.operands = self._operands(name, operand_text, operand_types, match.start(3))
+        self._note_pending(op, operand_text, match.start(3), scope)
         op.attributes = copied_attributes(self._merge(properties, extra))
         op.discardable = frozenset(extra) if extra else _NONE
         op.targets.extend([self._target(target, scope) for target in targets])
@@ -304,28 +310,39 @@ class _Reader:
         if problem is not None:
             self.fail(problem, pos)
 
-    def _operands(self, op: Operation, text: str, types: tuple[Type, ...], pos: int, scope: _Scope) -> list[Value]:
+    def _operands(self, name: str, text: str, types: tuple[Type, ...], pos: int) -> list[Value]:
+        """The operands of an operation; an unplaced value stands for one that is defined later (`_note_pending`)."""
         names = text.split(", ") if text else []
-        if len(names) != len(types):
-            self.fail(f"as many types as operands ({op.name} has {len(names)} operands, {len(types)} types)", pos)
-        operands = []
         values = self.values
-        for index, name in enumerate(names):
-            type = types[index]
-            value = values.get(name)
-            if value is None:  # used before its definition: an unplaced value stands for it
-                if _USE.fullmatch(name) is None:
+        try:
+            operands = [values[used] for used in names]
+            if tuple([value.type for value in operands]) == types:
+                return operands
+        except KeyError:
+            pass
+        if len(names) != len(types):
+            self.fail(f"as many types as operands ({name} has {len(names)} operands, {len(types)} types)", pos)
+        operands = []
+        for used, type in zip(names, types, strict=True):
+            value = values.get(used)
+            if value is None:
+                if _USE.fullmatch(used) is None:
                     self.fail("operands such as %a, %b#1", pos)
-                scope.pending.append((name, op, index, type, pos))
-                value = Value(type, op, -1)
+                value = Value(type, _NOT_YET, -1)
             elif value.type is not type:
-                self.fail(f"{name} to be used with its type {value.type}, not {type}", pos)
+                self.fail(f"{used} to be used with its type {value.type}, not {type}", pos)
             operands.append(value)
         return operands
 
+    def _note_pending(self, op: Operation, text: str, pos: int, scope: _Scope) -> None:
+        """Remember the operands of `op` that are still to be defined."""
+        for index, value in enumerate(op.operands):
+            if value.owner is _NOT_YET:
+                scope.pending.append((text.split(", ")[index], op, index, value.type, pos))
+
     def _name_results(self, op: Operation, names: str | None, scope: _Scope, pos: int) -> None:
         results = op.results
-        if len(results) == 1 and names is not None and _SINGLE.fullmatch(names) is not None:
+        if len(results) == 1 and names is not None and ":" not in names and "," not in names:
             self._define(names, results[0], scope, pos)
             return
         keys: list[str] = []
@@ -409,6 +426,8 @@ def _drop_stray_code(region: Region) -> None:
         blocks.pop().parent = None
     for block in blocks:
         operations = block.operations
+        if "scf.yield" not in [op.name for op in operations[:-1]]:
+            continue
         for index in reversed(range(len(operations) - 1)):
             if operations[index].name == "scf.yield" and not operations[index].operands:
                 operations.pop(index).parent = None

@@ -290,6 +290,7 @@ def test_the_text_of_the_refusals_is_fine_itself():
         ("(%p, %s#1)", "(%p, %s)", 8, "a definition of %s in"),
         ("(%p, %s#1)", "(%p, %c)", 8, "%c to be used with its type i32, not f32"),
         ("(%p, %s#1)", "(%p)", 8, "1 operands, 2 types"),
+        ('"tt.return"() : () -> ()', '"tt.return"(%later) : () -> ()', 9, "1 operands, 0 types"),
         ("%s:2 =", "%s:3 =", 7, "3 names, 2 types"),
         ("%s:2 =", "%s =", 7, "1 names, 2 types"),
         ("%s:2 =", "%s:99999999999 =", 7, "3 names, 2 types"),
