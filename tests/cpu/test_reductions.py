@@ -220,3 +220,20 @@ def test_sort(descending, dtype):
     out = torch.empty_like(x)
     sort_kernel[(1,)](x, out, R=4, C=64, DESCENDING=descending)
     assert torch.equal(out, x.sort(1, descending=descending).values)
+
+
+@triton.jit
+def scaled_combine(a, b):
+    """Uses a constant, which the compiler moves out of the combine function."""
+    return tl.maximum(a, b) * 1.0 + tl.where(a > 1e30, 0.5, 0.0)
+
+
+@triton.jit
+def constant_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    tl.store(out_ptr, tl.reduce(tl.load(x_ptr + tl.arange(0, BLOCK)), 0, scaled_combine))
+
+
+def test_combine_functions_may_use_constants():
+    x, out = torch.randn(128), torch.empty(1)
+    constant_kernel[(1,)](x, out, BLOCK=128)
+    assert out.item() == x.max().item()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ....ir import Operation, Type
+from ....ir import Operation, Type, Value
 from . import cxx, elementwise
 from .elementwise import Operand
 from .errors import unsupported
@@ -15,8 +15,9 @@ from .writer import Lines
 _IDENTITY: dict[str, Callable[[Type], str]] = {
     "arith.addf": lambda t: cxx.literal(-0.0, t),
     "arith.mulf": lambda t: cxx.literal(1.0, t),
-    "arith.maxnumf": lambda t: cxx.literal(float("-inf"), t),
-    "arith.minnumf": lambda t: cxx.literal(float("inf"), t),
+    # Not an infinity: the maximum of nothing but NaN is NaN.
+    "arith.maxnumf": lambda t: cxx.literal(float("nan"), t),
+    "arith.minnumf": lambda t: cxx.literal(float("nan"), t),
     "arith.maximumf": lambda t: cxx.literal(float("-inf"), t),
     "arith.minimumf": lambda t: cxx.literal(float("inf"), t),
     "arith.addi": lambda t: cxx.literal(0, t),
@@ -70,6 +71,11 @@ class Combiner:
             return None
         return _IDENTITY[self.single](self.elements[0])
 
+    @property
+    def idempotent(self) -> bool:
+        """Whether combining with a value once is as good as many times."""
+        return self.single in _IDEMPOTENT
+
     def is_neutral(self, text: str) -> bool:
         """Whether combining with this literal changes nothing."""
         if self.single is None:
@@ -85,7 +91,7 @@ class Combiner:
             if inner.name == "arith.constant":
                 known[result] = Operand(cxx.literal(inner.attributes["value"], result.type), result.type)
                 continue
-            operands = [known[value] for value in inner.operands]
+            operands = [self._operand(value, known) for value in inner.operands]
             vector = any(operand.vector for operand in operands)
             text = elementwise.expression(inner, operands, lanes)
             if self.single is None and text not in [operand.text for operand in operands]:
@@ -93,7 +99,15 @@ class Combiner:
                 out.add(f"const auto {name} = {text};")
                 text = name
             known[result] = Operand(text, result.type, vector)
-        return [known[value].text for value in returned.operands]
+        return [self._operand(value, known).text for value in returned.operands]
+
+    def _operand(self, value: Value, known: dict[Value, Operand]) -> Operand:
+        """A value of the region; scalars from outside it (hoisted constants) are the same for every element."""
+        return known[value] if value in known else self.gen.operand(value)
 
 
+_IDEMPOTENT = {
+    "arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf", "arith.maxsi", "arith.minsi", "arith.maxui",
+    "arith.minui", "arith.andi", "arith.ori",
+}  # fmt: skip
 _BOOL_KINDS = {"arith.ori", "arith.andi", "arith.xori"}

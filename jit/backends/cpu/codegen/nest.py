@@ -71,6 +71,7 @@ class Section:
     head: Lines = field(default_factory=Lines)  # of `out`: what does not change in it, computed only if it runs
     head_known: dict[str, str] = field(default_factory=dict)
     guard: str = ""  # of `out`: the section need not run when this does not hold
+    once: bool = False  # of `out`: one run is as good as all
 
 
 class Nest:
@@ -245,7 +246,7 @@ class Nest:
                 out.extend(section.head)
                 if section.lines.lines:
                     guard = f"if ({section.guard}) " if section.guard else ""
-                    out.add(f"{guard}for (; {name} < {size}; {advance}) {{")
+                    out.add("{" if section.once else f"{guard}for (; {name} < {size}; {advance}) {{")
                     self._close(out, section)
                 out.depth -= 1
                 out.add("}")

@@ -135,8 +135,10 @@ class _Accumulators:
             nest.lanes if vector else None,
             nest.section.lines,
         )
-        if nest.section.kind == "out" and self.combiner.single == "arith.addf" and not vals[0].vector:
-            nest.section.guard = f"{vals[0].text} != 0"
+        if nest.section.kind == "out" and not any(val.vector for val in vals):
+            nest.section.once = self.combiner.idempotent
+            if self.combiner.single == "arith.addf":
+                nest.section.guard = f"{vals[0].text} != 0"
         if self.combiner.identity is not None:
             nest.line(f"{accumulators[0]} = {combined[0]};")
             return
@@ -298,11 +300,14 @@ def map_elementwise(gen: FunctionGenerator, op: Operation) -> None:
             continue
         if not elementwise.is_elementwise(step.name):
             raise unsupported(step, "in a tt.map_elementwise is not supported")
-        operands = tuple(known[value] for value in step.operands)
+        # Scalars from outside the region (constants, mostly) are the same for every element.
+        operands = tuple(
+            known[value] if value in known else uniform(gen.scalar(value), shape, value.type) for value in step.operands
+        )
         elementwise.expression(step, [Operand("x", node.element, True) for node in operands], 2)
         known[result] = Node("op", shape, result.type, operands, op=step, name=result.name or "mapped")
     for result, value in zip(op.results, returned.operands, strict=True):
-        node = known[value]
+        node = known[value] if value in known else uniform(gen.scalar(value), shape, value.type)
         gen.set(result, node if node.value is None else replace(node))
 
 

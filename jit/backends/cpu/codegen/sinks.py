@@ -120,6 +120,8 @@ def _emit(
                 if text is not None:
                     tails[id(node)] = Tail(_computed_part(node, split), text)
                     continue
+            # Every element must be written, whatever the body could leave out.
+            nest.section.guard, nest.section.once = "", False
             nest.write(buffers[id(node)], nest.identity(), val)
 
     if prepare is not None:
