@@ -18,14 +18,16 @@ from cache_program import BASE, expected, run_program
 @pytest.fixture(scope="module")
 def processes():
     """Starts processes that have torch's compiler imported and none of its state."""
-    disabled = os.environ.pop("TORCHINDUCTOR_FORCE_DISABLE_CACHES", None)  # the test run's, see conftest.py
+    before = dict(os.environ)
+    os.environ.pop("TORCHINDUCTOR_FORCE_DISABLE_CACHES", None)  # the test run's, see conftest.py
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the processes are forked, which CUDA does not survive
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch._inductor.compile_fx", "triton", "opgraft.integration"])
     warm = context.Process(target=int)  # starts the server with this environment
     warm.start()
     warm.join()
-    if disabled is not None:
-        os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = disabled
+    os.environ.clear()
+    os.environ.update(before)
     return context
 
 
