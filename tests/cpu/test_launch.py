@@ -82,24 +82,32 @@ def test_other_python_threads_run_during_a_kernel():
 
 
 def test_many_python_threads_launch_at_once():
-    errors = []
+    sizes, rounds, workers = (100, 5000), 20, 8
+    for n in sizes:
+        # Compiled beforehand: stock Triton parses sources, which CPython 3.11 cannot do in several threads at once.
+        add_kernel[(1,)](torch.zeros(n), torch.zeros(n), torch.zeros(n), n, BLOCK=256)
+    errors, right = [], []
 
     def work(seed):
-        generator = torch.Generator().manual_seed(seed)
-        for n in (100, 5000):
-            x, y = (torch.randn(n, generator=generator) for _ in range(2))
-            out = torch.empty(n)
-            for _ in range(20):
-                add_kernel[(triton.cdiv(n, 256),)](x, y, out, n, BLOCK=256)
-                if not torch.equal(out, x + y):
-                    errors.append(seed)
+        try:
+            generator = torch.Generator().manual_seed(seed)
+            for n in sizes:
+                x, y = (torch.randn(n, generator=generator) for _ in range(2))
+                out = torch.empty(n)
+                for _ in range(rounds):
+                    out.zero_()
+                    add_kernel[(triton.cdiv(n, 256),)](x, y, out, n, BLOCK=256)
+                    right.append(torch.equal(out, x + y))
+        except BaseException as error:
+            errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not errors
+    assert len(right) == workers * len(sizes) * rounds and all(right)
 
 
 @triton.jit
