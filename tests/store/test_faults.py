@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
 import shutil
@@ -16,7 +17,8 @@ import pytest
 
 from opgraft.jit.compile import compile
 
-NOBODY = 65534
+CAP_DAC_OVERRIDE = 1
+LINUX_CAPABILITY_VERSION_3 = 0x20080522
 
 
 @pytest.fixture
@@ -33,15 +35,26 @@ def public_folder():
 
 @contextlib.contextmanager
 def unprivileged():
-    """Without root's right to write everywhere."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
+    """Without root's right to write everywhere (capset(2), CAP_DAC_OVERRIDE).
+
+    Root still reads everything: Triton may be installed where only root can read.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(LINUX_CAPABILITY_VERSION_3, 0)
+    before, without = (ctypes.c_uint32 * 6)(), (ctypes.c_uint32 * 6)()
+
+    def call(function, data):
+        if function(header, data) != 0:
+            raise OSError(ctypes.get_errno(), "capabilities")
+
+    call(libc.capget, before)
+    without[:] = before[:]
+    without[0] &= ~(1 << CAP_DAC_OVERRIDE)
+    call(libc.capset, without)
     try:
         yield
     finally:
-        os.seteuid(0)
+        call(libc.capset, before)
 
 
 @contextlib.contextmanager
@@ -65,7 +78,7 @@ def use(folder, monkeypatch, digests):
 
 @pytest.fixture
 def warm(cache, kernels):
-    """Everything that a compile imports is imported: another user may not be able to read it."""
+    """Everything that a compile imports is imported."""
     compile(kernels.fill_source(), kernels.CUDA)
 
 
