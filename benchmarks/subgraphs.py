@@ -8,6 +8,7 @@ is the median over the rounds. The ratio is ours with all threads, which is what
 one: below 1 is faster. The machine must be idle: with two threads on a busy machine one waits for the other.
 """
 
+import ctypes
 import json
 import statistics
 import sys
@@ -81,6 +82,19 @@ PIECES = (
         lambda tokens: (torch.randn(SENTENCES, tokens, COLS), words(tokens)),
     ),
 )
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep what is freed, as it does in a process that has used much more memory.
+
+    Otherwise outputs of 25 MB are given back and taken anew, or not, by where in the heap they lie: page faults of
+    several milliseconds a call that one way meets and another does not.
+    """
+    M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries than GNU's lack it
+    if mallopt is not None:
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_MMAP_MAX, 0)
 
 
 @contextmanager
@@ -164,6 +178,7 @@ def main(
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Also draw the ratios into this file.")] = None,
 ) -> None:
     """Time the replaced pieces of the sentence encoder."""
+    keep_freed_memory()
     all_threads = torch.get_num_threads()
     table = Table(title=f"{SENTENCES} sentences, float32, median µs of {rounds} rounds", title_justify="left")
     table.add_column("piece")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ....ir import Operation, TensorType
+from ....ir import Operation, TensorType, Value
 from .elementwise import cost
 
 # Iterations assumed for a loop whose bounds are not constants.
-_TRIPS = 4
+_TRIPS = 16
 
 
 def estimate(op: Operation, vector_bytes: int) -> float:
@@ -16,10 +16,27 @@ def estimate(op: Operation, vector_bytes: int) -> float:
         for block in region.blocks:
             for inner in block.operations:
                 total += _own(inner, vector_bytes)
-                times = _TRIPS if inner.name in ("scf.for", "scf.while") else 1
                 if inner.name not in ("tt.reduce", "tt.scan"):
-                    total += times * estimate(inner, vector_bytes)
+                    total += _trips(inner) * estimate(inner, vector_bytes)
     return total
+
+
+def _trips(op: Operation) -> int:
+    """How often the regions of an operation run."""
+    if op.name == "scf.while":
+        return _TRIPS
+    if op.name != "scf.for":
+        return 1
+    start, stop, step = map(_constant, op.operands[:3])
+    if start is None or stop is None or not step:
+        return _TRIPS
+    return max(0, -((start - stop) // step))
+
+
+def _constant(value: Value) -> int | None:
+    op = value.defining_op
+    number = op.attributes["value"] if op is not None and op.name == "arith.constant" else None
+    return number if isinstance(number, int) else None
 
 
 def _own(op: Operation, vector_bytes: int) -> float:
