@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from pathlib import Path
+
+from ..jit.store.digests import tree_digest
+from ..jit.store_key import digest_folder
 
 __all__ = ["build_identity"]
 
@@ -14,10 +16,6 @@ def build_identity() -> str:
     """A digest of the package's version and sources; an edit of an editable install changes it."""
     from .. import __version__
 
-    digest = hashlib.sha256(__version__.encode())
     root = Path(__file__).parent.parent
-    for part in ("integration", "fx_passes", "jit"):
-        for file in sorted((root / part).rglob("*.py")):
-            digest.update(file.relative_to(root).as_posix().encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
+    sources = tree_digest(str(root), ("fx_passes", "integration", "jit"), (".c", ".h", ".py"), digest_folder())
+    return f"{__version__} {sources}"

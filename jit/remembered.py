@@ -26,6 +26,7 @@ from triton.runtime.jit import JITCallable as TritonJITCallable
 
 from . import compat, interception
 from .dependencies import ABSENT, CellScope
+from .native import ready
 from .native.launch_hooks import no_hook_watches
 
 # Classes of constants that a dispatcher keys by value.
@@ -66,6 +67,8 @@ class Memory:
         """
         if self._wait:
             self._wait -= 1
+            return
+        if not ready():
             return
         if self._remember(place, key, compiled, args, options, arguments):
             self._failures = 0

@@ -27,6 +27,9 @@ def pytest_collection_modifyitems(items):
 def _own_caches(tmp_path_factory):
     """Kernels are stored in a folder of this run, so that no test sees the results of another run."""
     os.environ["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("kernels"))
+    from opgraft.jit.native import extension
+
+    extension()  # otherwise it is built beside the first tests, whose launches would go through Python
     yield
 
 

@@ -1,7 +1,8 @@
 """Building and loading the launch extension: compiled once by the host compiler, kept in Triton's cache.
 
 `extension()` returns the module, or None (after one warning) where it cannot be built; the Python path then
-serves.
+serves. `ready()` is for who can do without it for now: where there is none yet, the first call starts the
+compiler in the background, so that the first launch on a machine does not wait for it.
 
 The compiled file is never loaded from the cache folder itself: its bytes are read, compared with the
 checksum that was stored beside them and loaded from memory, so that a folder mounted noexec works and a
@@ -43,6 +44,7 @@ _FLAGS = ["-O2", "-fvisibility=hidden"]
 _lock = threading.Lock()
 _loads = itertools.count(1)
 _loaded: list[ModuleType | None] = []
+_pending: _Build | None = None
 
 
 def extension() -> ModuleType | None:
@@ -53,6 +55,66 @@ def extension() -> ModuleType | None:
         if not _loaded:
             _loaded.append(_load_or_warn())
     return _loaded[0]
+
+
+def ready() -> bool:
+    """Whether `extension()` returns at once. When it has to be built, that goes on in the background from now on."""
+    global _pending
+    if _loaded:
+        return True
+    if not _lock.acquire(blocking=False):
+        return False  # somebody is waiting for it
+    try:
+        if not _loaded and _pending is None:
+            text = source()
+            manager = _cache(text)
+            module = _cached(manager)
+            if module is not None:
+                _configure(module)
+                _loaded.append(module)
+            else:
+                build = _Build(text, manager)
+                try:
+                    build.start()
+                    _pending = build
+                except RuntimeError:  # no more threads
+                    _loaded.append(_load_or_warn())
+        elif not _loaded and _pending is not None and not _pending.is_alive():
+            _loaded.append(_load_or_warn())
+        return bool(_loaded)
+    finally:
+        _lock.release()
+
+
+class _Build(threading.Thread):
+    """The compiler at work. Not a daemon: a script that ends before it leaves the extension to the next one."""
+
+    def __init__(self, text: str, manager: Any) -> None:
+        super().__init__(name="opgraft-build", daemon=False)
+        self._text, self._manager = text, manager
+        self._binary = b""
+        self._error: Exception | None = None
+        self._unwritten: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            self._binary = _compile(self._text)
+        except Exception as error:
+            self._error = error
+            return
+        self._unwritten = _write(self._manager, self._binary)
+
+    def module(self) -> ModuleType:
+        """Wait, and load what was built. Raises what the compiler or the loader raises."""
+        if self.ident is None:
+            self.run()
+        else:
+            self.join()
+        if self._error is not None:
+            raise self._error
+        if self._unwritten is not None:
+            warnings.warn(f"the launch extension cannot be cached: {self._unwritten}", stacklevel=6)
+        return load_from_memory(_NAME, self._binary)
 
 
 def source() -> str:
@@ -104,18 +166,21 @@ def _suffix() -> str:
 
 def load() -> ModuleType:
     """The extension, from the cache or built anew. Raises what the compiler or the loader raises."""
+    if _pending is not None:
+        return _pending.module()
     text = source()
     manager = _cache(text)
+    return _cached(manager) or _Build(text, manager).module()
+
+
+def _cached(manager: Any) -> ModuleType | None:
     binary = _read(manager)
     if binary is not None:
         try:
             return load_from_memory(_NAME, binary)
         except ImportError as error:
             warnings.warn(f"the cached launch extension does not load and is rebuilt: {error}", stacklevel=5)
-    binary = _compile(text)
-    module = load_from_memory(_NAME, binary)
-    _write(manager, binary)
-    return module
+    return None
 
 
 def _cache(text: str) -> Any:
@@ -129,14 +194,15 @@ def _cache(text: str) -> Any:
         return None
 
 
-def _write(manager: Any, binary: bytes) -> None:
-    if manager is None:
-        return
-    try:
-        manager.put(binary, _NAME + _suffix(), binary=True)
-        manager.put(hashlib.sha256(binary).hexdigest(), f"{_NAME}.sha256", binary=False)
-    except OSError as error:
-        warnings.warn(f"the launch extension cannot be cached: {error}", stacklevel=6)
+def _write(manager: Any, binary: bytes) -> OSError | None:
+    """Put the extension into the cache; returns the error where that is impossible."""
+    if manager is not None:
+        try:
+            manager.put(binary, _NAME + _suffix(), binary=True)
+            manager.put(hashlib.sha256(binary).hexdigest(), f"{_NAME}.sha256", binary=False)
+        except OSError as error:
+            return error
+    return None
 
 
 def _read(manager: Any) -> bytes | None:
@@ -206,3 +272,12 @@ def _loader(name: str, path: str) -> Any:
     from importlib.machinery import ExtensionFileLoader
 
     return ExtensionFileLoader(name, path)
+
+
+def _forget_build() -> None:
+    """A forked child has neither the thread nor who held the lock."""
+    global _lock, _pending
+    _lock, _pending = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget_build)

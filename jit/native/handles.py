@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .build import extension
+from .build import extension, ready
 from .python_handle import PythonHandle
 
 # (bytes per program, alignment, allocate): see `make_handle`.
@@ -49,6 +49,7 @@ def make_handle(
     profile_scratch: Scratch | None = None,
     after_launch: Callable[[], object] | None = None,
     describe: Callable[..., object] | None = None,
+    wait: bool = True,
 ) -> Handle:
     """A handle of the compiled kernel at the address `function`.
 
@@ -81,12 +82,14 @@ def make_handle(
     With `describe`, the launch hooks of `triton.knobs.runtime` are called around each launch with what
     `describe(stream, *arguments, grid0, grid1, grid2)` returns; without, they are not.
 
+    Without `wait`, a CPU kernel gets a handle in Python while the extension is being built (see `ready`).
+
     A grid axis of 0 launches nothing. The GIL is free while the kernel (CPU) or the driver (CUDA) runs. A
     CPU kernel gets `torch.get_num_threads()` threads, no more than programs, and one in a forked child.
     """
     if argument_names is None:
         argument_names = tuple(f"#{index}" for index in range(len(codes)))
-    native: Any = extension()
+    native: Any = extension() if wait or kind != "cpu" or ready() else None
     if native is None:
         if kind != "cpu":
             raise RuntimeError(

@@ -4,7 +4,8 @@
 library (some 460 MB) takes seconds, so a digest is kept in the cache folder under the file's *stamp*: device,
 inode, size, modification time and change time, each in nanoseconds. The kernel sets the change time at every
 write, rename and attribute change and no user can set it back, so a file whose stamp is known has the content
-that was hashed. A digest is looked up by stamp, never by path, and what is kept is an optimization only: a
+that was hashed. What a wheel's RECORD says of its files is not even computed the first time (`wheel_record.py`).
+A digest is looked up by stamp, never by path, and what is kept is an optimization only: a
 missing, damaged or untrusted record is computed anew.
 """
 
@@ -121,7 +122,11 @@ def tree_digest(root: str, parts: Iterable[str], suffixes: tuple[str, ...], fold
     changed = max((changed for _, changed in stamps), default=0.0)
 
     def compute() -> str:
-        contents = "\n".join(f"{name} {_hash_file(os.path.join(root, name))}" for name in names)
+        from .wheel_record import recorded_digests
+
+        known = recorded_digests(root)
+        paths = {name: os.path.join(root, name) for name in names}
+        contents = "\n".join(f"{name} {known.get(path) or _hash_file(path)}" for name, path in paths.items())
         return hashlib.sha256(contents.encode()).hexdigest()
 
     return _digest(folder, text, changed, os.path.basename(root), compute)

@@ -121,6 +121,72 @@ def test_two_libraries_from_memory_are_two():
     assert [build.load_from_memory("opgraft_launch", binary).value for binary in binaries] == [1, 2]
 
 
+IN_THE_BACKGROUND = """
+import threading, time
+import torch, triton.language as tl
+from opgraft.jit import jit
+from opgraft.jit.native import build
+
+compile, started = build._compile, threading.Event()
+def waits(text):
+    started.wait()
+    return compile(text)
+build._compile = waits
+
+@jit
+def add_n(x, n):
+    tl.store(x, tl.load(x) + n)
+
+x = torch.zeros(4)
+for n in range(3):
+    add_n[(1,)](x, 1)
+print(x[0].item(), build.ready(), add_n._memory.dispatcher)
+{end}
+"""
+
+THEN_IN_C = """
+started.set()
+while not build.ready():
+    time.sleep(0.01)
+for n in range(3):
+    add_n[(1,)](x, 1)
+print(x[0].item(), type(add_n._memory.dispatcher).__name__)
+"""
+
+FORK = """
+import os
+child = os.fork()
+if child == 0:
+    started.set()
+    build.extension()
+    os._exit(0 if build.ready() else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+started.set()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (THEN_IN_C, ["3.0 False None", "6.0 Dispatcher"]),
+        ("started.set()  # and the script is over", ["3.0 False None"]),
+        (FORK, ["3.0 False None", "0"]),
+    ],
+    ids=["used when it is there", "the script ends before", "fork"],
+)
+def test_the_first_launch_does_not_wait_for_it(tmp_path, end, expected):
+    script = tmp_path / "script.py"
+    script.write_text(IN_THE_BACKGROUND.format(end=end))
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == expected, done.stderr
+    assert cached(tmp_path, ".so").stat().st_size > 0
+
+
 WITHOUT_COMPILER = """
 import ctypes, warnings
 import torch

@@ -148,3 +148,62 @@ def test_the_toolchain_names_every_part_that_makes_code(kernels, digests):
     root = triton.__path__[0]
     for part in toolchain._PARTS:
         assert os.path.exists(os.path.join(root, part)), part
+
+
+@pytest.fixture
+def wheel(tmp_path):
+    """An installed package of two files, as pip leaves it: RECORD is written last."""
+    import base64
+
+    rows = []
+    for name, content in (("pack/small.py", b"x = 1\n"), ("pack/sub/large.so", LARGE)):
+        path = tmp_path / "site" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.append(f"{name},sha256={digest},{len(content)}")
+    time.sleep(0.02)
+    record = tmp_path / "site" / "pack-1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("\n".join([*rows, "pack-1.0.dist-info/RECORD,,"]) + "\n")
+    return tmp_path / "site" / "pack"
+
+
+def digest_of(package, folder):
+    forget()
+    return tree_digest(str(package), ("small.py", "sub"), (".py", ".so"), folder)
+
+
+def test_what_a_wheel_records_is_not_read(wheel, folder, hashed, tmp_path):
+    recorded = digest_of(wheel, folder)
+    assert hashed == []
+    (wheel.parent / "pack-1.0.dist-info" / "RECORD").unlink()
+    assert digest_of(wheel, str(tmp_path / "other")) == recorded
+    assert sorted(hashed) == ["large.so", "small.py"]
+
+
+@pytest.mark.parametrize("change", ["content", "content of equal size and time", "link"])
+def test_a_file_that_was_changed_after_the_installation_is_read(wheel, folder, hashed, change, tmp_path):
+    before = digest_of(wheel, folder)
+    large = wheel / "sub" / "large.so"
+    status = large.stat()
+    if change == "content":
+        large.write_bytes(LARGE + b"y")
+    elif change == "link":
+        (tmp_path / "elsewhere").write_bytes(b"y" + LARGE[1:])
+        large.unlink()
+        large.symlink_to(tmp_path / "elsewhere")
+    else:
+        large.write_bytes(b"y" + LARGE[1:])
+        os.utime(large, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert digest_of(wheel, folder) != before
+    assert hashed == ["large.so"]
+
+
+@pytest.mark.parametrize("text", ["", "pack/sub/large.so", "pack/sub/large.so,sha256=!,5\n", "\0,pack/", "pack/,sha256=,"])
+def test_a_record_that_says_nothing_is_passed_over(wheel, folder, hashed, text):
+    expected = digest_of(wheel, folder)
+    (wheel.parent / "pack-1.0.dist-info" / "RECORD").write_text(text)
+    (wheel / "small.py").touch()
+    assert digest_of(wheel, folder) == expected
+    assert sorted(hashed) == ["large.so", "small.py"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...native import make_handle
+from ...native import make_handle, ready
 
 # Triton's name of an argument's type to the code of `make_handle`.
 _CODES = {
@@ -50,9 +50,12 @@ class CPULauncher:
     ) -> None:
         handle = self._handles.get(function)
         if handle is None:
-            handle = self._handles[function] = make_handle(
-                "cpu", function, self._codes, name=self._name, argument_names=self._argument_names
+            final = ready()
+            handle = make_handle(
+                "cpu", function, self._codes, name=self._name, argument_names=self._argument_names, wait=False
             )
+            if final:
+                self._handles[function] = handle
         if self._nested:
             arguments = tuple(flatten_like(self._signature, arguments))
         if enter_hook is not None:
