@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from triton.backends.compiler import GPUTarget
 
-    from .ir import WrittenArguments
+    from .written_arguments import WrittenArguments
 
 _flights: SingleFlight[dict[str, Any]] = SingleFlight()
 

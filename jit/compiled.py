@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from triton.backends.driver import DriverBase
 
-    from .ir import WrittenArguments
     from .native import Handle
+    from .written_arguments import WrittenArguments
 
 # Blackwell's tensor memory, in columns.
 _MAX_TENSOR_MEMORY = 512

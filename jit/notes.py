@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .ir import WrittenArguments
+    from .written_arguments import WrittenArguments
 
 # The first of these stages that a kernel has is analysed.
 STAGES = ("ttir", "ttgir")
@@ -62,7 +62,7 @@ def written(notes: Mapping[str, Any], signature: Mapping[str, Any]) -> WrittenAr
 def from_data(data: Mapping[str, Any], signature: Mapping[str, Any]) -> WrittenArguments:
     """What `analyse` found."""
     from .argument_paths import argument_count
-    from .ir import WrittenArguments
+    from .written_arguments import WrittenArguments
 
     if "fault" in data:
         every = tuple(range(argument_count(signature)))

@@ -6,6 +6,7 @@
 `types` has the types, `attributes` the attribute values, `structure` operations and rewriting.
 """
 
+from ..written_arguments import WrittenArguments
 from .attributes import UNIT, DenseArray, DenseElements, Float, Integer, Opaque, SymbolRef, Unit
 from .errors import IRError
 from .generic import generic_text
@@ -23,7 +24,7 @@ from .types import (
     Type,
     element_type,
 )
-from .written import WrittenArguments, read_arguments, written_arguments
+from .written import read_arguments, written_arguments
 
 __all__ = [
     "UNIT",

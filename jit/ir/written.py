@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ..written_arguments import WrittenArguments
 from .effects import (
     ACCESSES,
     NO_ADDRESS,
@@ -29,27 +30,6 @@ from .structure import Module, Operation, Value
 Origin = int | str
 _Origins = frozenset[Origin]
 _NOWHERE: _Origins = frozenset()
-
-
-@dataclass(frozen=True)
-class WrittenArguments:
-    """Indices of arguments of the kernel's `tt.func`.
-
-    `written` and `read` include what had to be assumed; `reasons` says what was assumed and is empty when the
-    answer is exact. `where` maps a written argument to the first operation that writes it."""
-
-    written: tuple[int, ...]
-    read: tuple[int, ...]
-    reasons: tuple[str, ...] = ()
-    names: tuple[str | None, ...] = ()
-    where: dict[int, str] = field(default_factory=dict, compare=False)
-
-    @property
-    def exact(self) -> bool:
-        return not self.reasons
-
-    def __contains__(self, index: object) -> bool:
-        return index in self.written
 
 
 def written_arguments(module: Module) -> WrittenArguments:

@@ -21,9 +21,11 @@ def recorded_digests(root: str) -> dict[str, str]:
     Empty where there is no RECORD (an installation from source, a package on PYTHONPATH).
     """
     site = os.path.dirname(os.path.abspath(root))
-    prefix = os.path.basename(os.path.abspath(root)) + "/"
+    name = os.path.basename(os.path.abspath(root))
+    prefix = f"{name}/"
     digests: dict[str, str] = {}
-    for record in Path(site).glob("*.dist-info/RECORD"):
+    # Other distributions do not own it: what wheels of Triton are called holds "triton" (pytorch_triton, ...).
+    for record in Path(site).glob(f"*{name}*.dist-info/RECORD"):
         try:
             text = record.read_text(encoding="utf-8")
             installed = record.stat().st_ctime_ns

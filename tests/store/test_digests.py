@@ -200,7 +200,9 @@ def test_a_file_that_was_changed_after_the_installation_is_read(wheel, folder, h
     assert hashed == ["large.so"]
 
 
-@pytest.mark.parametrize("text", ["", "pack/sub/large.so", "pack/sub/large.so,sha256=!,5\n", "\0,pack/", "pack/,sha256=,"])
+@pytest.mark.parametrize(
+    "text", ["", "pack/sub/large.so", "pack/sub/large.so,sha256=!,5\n", "\0,pack/", "pack/,sha256=,"]
+)
 def test_a_record_that_says_nothing_is_passed_over(wheel, folder, hashed, text):
     expected = digest_of(wheel, folder)
     (wheel.parent / "pack-1.0.dist-info" / "RECORD").write_text(text)
