@@ -16,6 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 import torch
 from torch.autograd import forward_ad
 
+from ..jit.native import extension, ready
 from . import compat, launching
 from .autograd import Formula, autograd_kernel
 from .body import checked
@@ -79,6 +80,7 @@ class CustomOp(Generic[P, R]):
         self._mutates = frozenset(mutates_args)
         self._formula = Formula()
         self._seen: set[Any] = set()
+        self._eager = cast(Callable[..., Any], self._call_in_python)
         schema = op_schema(fn, op_name, tuple(mutates_args))
         launching.install()
         previous = _defined.pop(name, None)
@@ -104,27 +106,52 @@ class CustomOp(Generic[P, R]):
         A plain eager call goes straight to the body; one that somebody wants to see (a derivative, a
         transform, a mode, a profiler, a tracer) goes through the dispatcher.
         """
-        # One screen of checks in the order of their cost, with nothing called that need not be.
-        if _tracing() or kwargs or _modes() or _function_modes() or _transforms() or _profiling():
+        if kwargs or _tracing():
             return cast(R, self._op(*args, **kwargs))
-        grad = _grad_enabled() or forward_ad._current_level >= 0
+        return cast(R, self._eager(*args))
+
+    def _call_in_python(self, *args: Any) -> Any:
+        """What `native.PlainCall` does, for as long as there is no extension."""
+        # One screen of checks in the order of their cost, with nothing called that need not be.
+        if _modes() or _function_modes() or _transforms() or _profiling() or forward_ad._current_level >= 0:
+            return self._op(*args)
+        grad = _grad_enabled()
         kinds: list[Any] = []
         for value in args:
             kind = type(value)
             if kind is _Tensor or kind is _Parameter:
-                if grad and (value.requires_grad or forward_ad._current_level >= 0):  # type: ignore[attr-defined]
-                    return cast(R, self._op(*args, **kwargs))
-                kinds.append(value.dtype)  # type: ignore[attr-defined]
+                if grad and value.requires_grad:
+                    return self._op(*args)
+                kinds.append(value.dtype)
             elif kind in _SIMPLE:
                 kinds.append(kind)
             else:
-                return cast(R, self._op(*args, **kwargs))
+                return self._op(*args)
         if tuple(kinds) not in self._seen:
-            return cast(R, self._op(*args, **kwargs))
-        result = self._fn(*args, **kwargs)
+            return self._op(*args)
+        self._use_extension()
+        result = self._fn(*args)  # type: ignore[call-arg]
         for position in self._written:
-            _count_write(args[position])
+            if position < len(args):
+                _count_write(args[position])
         return result
+
+    def _use_extension(self) -> None:
+        """Have plain calls made in C, once the extension is there."""
+        native: Any = extension() if ready() else None
+        if native is not None:
+            self._eager = native.PlainCall(
+                self._fn,
+                self._op,
+                self._seen,
+                self._written,
+                _count_write,
+                function_modes=_function_modes,
+                profiling=_profiling,
+                grad_enabled=_grad_enabled,
+                forward_ad=vars(forward_ad),
+                simple=_SIMPLE,
+            )
 
     def __repr__(self) -> str:
         return f"<opgraft op {self._op._schema}>"
@@ -185,8 +212,8 @@ class CustomOp(Generic[P, R]):
 # What an eager call asks, looked up once.
 _tracing = torch.compiler.is_dynamo_compiling
 _modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
 _transforms = torch._C._are_functorch_transforms_active
+_function_modes = torch._C._len_torch_function_stack
 _profiling = torch.autograd._profiler_enabled
 _grad_enabled = torch.is_grad_enabled
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter

@@ -37,6 +37,7 @@ _FILES = (
     "key.c",
     "dispatcher.c",
     "launcher.c",
+    "plain_call.c",
     "module.c",
 )
 _FLAGS = ["-O2", "-fvisibility=hidden"]

@@ -8,6 +8,7 @@ promised:
 | `aoti_torch_get_data_ptr`, `_get_dtype`, `_get_device_type`, `_get_device_index` (the stable C shim that AOTInductor's output links to) | reading a tensor in about 5 ns | the Python methods, about 60 ns |
 | the offset of the `at::Tensor` in a `torch.Tensor` object, found by comparing with the pointer that `torch._C._aoti.unsafe_alloc_void_ptr_from_tensor` hands out, and checked on tensors of several kinds | calling that shim | the Python methods |
 | `c10::impl::TorchDispatchModeTLS::stack_len()` and `tls_is_dispatch_key_included()` in libc10, checked against what `torch._C` says with and without a mode and a key | seeing torch dispatch modes and `torch.func` transforms before a launch | every launch goes through Python |
+| `at::impl::PythonTorchFunctionTLS::stack_len()`, `torch::profiler::impl::profilerEnabled()`, `c10::GradMode::is_enabled()` and `c10::TensorImpl::requires_grad()`, checked likewise | whether an eager call of an op may pass by the dispatcher | the Python functions, about 50 ns each |
 | `aoti_torch_get_current_cuda_stream` in libtorch_cuda | the stream of a launch on CUDA | these launches go through Python |
 | `at::get_num_threads()` in libtorch_cpu, or `omp_get_max_threads()` | the threads of a CPU launch, as `torch.set_num_threads` set them for this thread | one thread |
 | `triton.runtime.build._build` | compiling the extension | no extension: launches go through Python |
@@ -19,11 +20,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 _SHIM = ("get_data_ptr", "get_dtype", "get_device_type", "get_device_index")
 _THREADS = ("_ZN2at15get_num_threadsEv", "omp_get_max_threads")
 _COUNT_MODES = "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"
+_FUNCTION_MODES = "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"
+_PROFILER = "_ZN5torch8profiler4impl15profilerEnabledEv"
+_GRAD_ENABLED = "_ZN3c108GradMode10is_enabledEv"
+_REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"
 _KEY_INCLUDED = "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"
 
 
@@ -77,6 +84,7 @@ def torch_access() -> dict[str, Any]:
         "key_included": key_included,
         "functorch_key": functorch_key,
         **addresses,
+        **_onlookers(library, offset),
     }
 
 
@@ -130,6 +138,61 @@ def _interception() -> tuple[int, int, int]:
     except (AttributeError, TypeError):
         return 0, 0, 0
     return (modes, included, number) if all(checks) else (0, 0, 0)
+
+
+def _onlookers(library: ctypes.CDLL | None, offset: int) -> dict[str, int]:
+    """Addresses of the functions that say who wants to see a call; 0 for one that does not say what Python says."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    core = torch_library("libc10.so")
+    modes = symbol_address(library, _FUNCTION_MODES)
+    profiling = symbol_address(library, _PROFILER)
+    grad = symbol_address(core, _GRAD_ENABLED)
+    requires_grad = symbol_address(core, _REQUIRES_GRAD)
+    says = ctypes.CFUNCTYPE(ctypes.c_bool)
+
+    def agree(address: int, prototype: Any, python: Callable[[], Any], *states: AbstractContextManager[Any]) -> int:
+        """The address, when the function there says what `python` says, in each of the states, which differ."""
+        if not address:
+            return 0
+        answers = []
+        for state in states:
+            with state:
+                answers.append((int(prototype(address)()), int(python())))
+        right = all(here == there for here, there in answers) and len(set(answers)) == len(states)
+        return address if right else 0
+
+    try:
+        return {
+            "count_function_modes": agree(
+                modes,
+                ctypes.CFUNCTYPE(ctypes.c_int64),
+                torch._C._len_torch_function_stack,
+                nullcontext(),
+                TorchFunctionMode(),
+            ),
+            # That it sees a profiler is not tried: starting one here could disturb the user's.
+            "profiler_enabled": agree(profiling, says, torch.autograd._profiler_enabled, nullcontext()),
+            "grad_enabled": agree(grad, says, torch.is_grad_enabled, torch.enable_grad(), torch.no_grad()),
+            "requires_grad": requires_grad if offset and _reads_requires_grad(requires_grad, offset) else 0,
+        }
+    except (AttributeError, TypeError):
+        return dict.fromkeys(("count_function_modes", "profiler_enabled", "grad_enabled", "requires_grad"), 0)
+
+
+def _reads_requires_grad(address: int, offset: int) -> bool:
+    """Whether the function says of a TensorImpl what the Python attribute says of its tensor."""
+    import torch
+
+    if not address:
+        return False
+    function = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)(address)
+    leaf = torch.zeros(2, requires_grad=True)
+    samples = [torch.zeros(3), leaf, leaf.detach(), torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(leaf, False)]
+    return all(
+        function(ctypes.c_void_p.from_address(id(sample) + offset).value) == sample.requires_grad for sample in samples
+    )
 
 
 def _tensor_offset(library: ctypes.CDLL | None, addresses: dict[str, int]) -> int:

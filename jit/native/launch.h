@@ -1,7 +1,7 @@
 /* What the parts of the launch extension share.
  *
  * build.py joins the files of this folder into one translation unit (this header, tensor.c, scalar.c, cuda.c, cpu.c,
- * watch.c, handle.c, key.c, dispatcher.c, launcher.c, module.c), so everything but the module's init function is static.
+ * watch.c, handle.c, key.c, dispatcher.c, launcher.c, plain_call.c, module.c), so everything but the module's init function is static.
  */
 #ifndef OPGRAFT_LAUNCH_H
 #define OPGRAFT_LAUNCH_H
@@ -51,6 +51,10 @@ typedef struct {
   int64_t (*count_modes)(void);   /* entered torch dispatch modes of this thread */
   bool (*key_included)(uint16_t); /* whether a dispatch key is active in this thread */
   uint16_t functorch_key;         /* the key that is active under torch.func transforms */
+  int64_t (*count_function_modes)(void); /* entered torch function modes; NULL, as the next three: ask in Python */
+  bool (*profiler_enabled)(void);
+  bool (*grad_enabled)(void);
+  bool (*requires_grad)(const void *); /* of a TensorImpl */
   PyObject *cuda_error;         /* (result, error name, error text, handle, arguments, grid) -> exception */
   PyObject *guard_error;        /* (handle, argument index, value) -> exception */
   PyObject *resolve_grid;       /* (kernel's name, grid) -> tuple of three ints */

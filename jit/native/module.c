@@ -11,15 +11,18 @@ static int replace(PyObject **target, PyObject *value) {
 static PyObject *configure(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"tensor_type",      "parameter_type",  "tensor_offset",   "get_data_ptr", "get_dtype",
                              "get_device_type",  "get_device_index", "get_num_threads", "get_cuda_stream",
-                             "count_modes",      "key_included",    "functorch_key",   NULL};
+                             "count_modes",      "key_included",    "functorch_key",   "count_function_modes",
+                             "profiler_enabled", "grad_enabled",    "requires_grad",   NULL};
   PyTypeObject *tensor_type, *parameter_type;
   Py_ssize_t offset;
-  unsigned long long data_ptr, dtype, device_type, device_index, num_threads, cuda_stream, count_modes, key_included;
+  unsigned long long data_ptr, dtype, device_type, device_index, num_threads, cuda_stream, count_modes, key_included,
+      count_function_modes, profiler_enabled, grad_enabled, requires_grad;
   unsigned short functorch_key;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!O!nKKKKKKKKH:configure", keywords, &PyType_Type, &tensor_type,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!O!nKKKKKKKKHKKKK:configure", keywords, &PyType_Type, &tensor_type,
                                    &PyType_Type, &parameter_type, &offset, &data_ptr, &dtype, &device_type,
                                    &device_index, &num_threads, &cuda_stream, &count_modes, &key_included,
-                                   &functorch_key))
+                                   &functorch_key, &count_function_modes, &profiler_enabled, &grad_enabled,
+                                   &requires_grad))
     return NULL;
   replace((PyObject **)&torch_access.tensor_type, (PyObject *)tensor_type);
   replace((PyObject **)&torch_access.parameter_type, (PyObject *)parameter_type);
@@ -31,6 +34,10 @@ static PyObject *configure(PyObject *module, PyObject *args, PyObject *kwargs) {
   torch_access.get_cuda_stream = (int32_t(*)(int32_t, void **))(uintptr_t)cuda_stream;
   torch_access.key_included = (bool (*)(uint16_t))(uintptr_t)key_included;
   torch_access.functorch_key = functorch_key;
+  torch_access.count_function_modes = (int64_t(*)(void))(uintptr_t)count_function_modes;
+  torch_access.profiler_enabled = (bool (*)(void))(uintptr_t)profiler_enabled;
+  torch_access.grad_enabled = (bool (*)(void))(uintptr_t)grad_enabled;
+  torch_access.requires_grad = (bool (*)(const void *))(uintptr_t)requires_grad;
   /* Without the other question this one is no use. */
   torch_access.count_modes = key_included ? (int64_t(*)(void))(uintptr_t)count_modes : NULL;
   torch_access.tensor_offset = offset;
@@ -66,7 +73,8 @@ static int module_exec(PyObject *module) {
   struct {
     PyObject **target;
     const char *text;
-  } names[] = {{&name_data_ptr, "data_ptr"}, {&name_run, "run"}, {&name_grid, "grid"}, {&name_warmup, "warmup"}};
+  } names[] = {{&name_data_ptr, "data_ptr"}, {&name_run, "run"}, {&name_grid, "grid"}, {&name_warmup, "warmup"},
+               {&name_requires_grad, "requires_grad"}, {&name_dtype, "dtype"}, {&name_current_level, "_current_level"}};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
     if (!(*names[i].target = PyUnicode_InternFromString(names[i].text))) return -1;
   if (!(missing = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type))) return -1;
@@ -77,6 +85,7 @@ static int module_exec(PyObject *module) {
   }
   if (PyModule_AddType(module, &Launcher_Type) < 0) return -1;
   if (PyModule_AddType(module, &Dispatcher_Type) < 0) return -1;
+  if (PyModule_AddType(module, &PlainCall_Type) < 0) return -1;
   return PyModule_AddType(module, &Handle_Type);
 }
 
