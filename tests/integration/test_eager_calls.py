@@ -193,7 +193,7 @@ def test_an_error_of_the_body_is_raised_as_it_is(monkeypatch):
 
     for _ in range(3):
         fails(torch.ones(8))
-    with pytest.raises(ValueError, match="^too long$"):
+    with pytest.raises(ValueError, match=r"^too long$"):
         fails(torch.ones(9))
 
 
