@@ -319,6 +319,8 @@ def main(
     console.print(setting())
     rows, found = [], []
     for name in devices:
+        # Inductor makes the CPU driver Triton's active one when it compiles a stock kernel for the CPU, and leaves it so.
+        triton.runtime.driver.reset_active()
         measured = measure(name, rounds, seconds, only, best)
         console.print(table(measured))
         found += verdicts(measured)

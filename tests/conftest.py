@@ -16,9 +16,14 @@ def _has_gpu() -> bool:
 
 
 def pytest_collection_modifyitems(items):
-    """Skip what needs a GPU where there is none."""
+    """Skip what needs a GPU where there is none, and what cannot be where there is one."""
     gpu = [item for item in items if item.get_closest_marker("gpu")]
-    if gpu and not _has_gpu():
+    stock = [item for item in items if item.get_closest_marker("stock_on_cpu")]
+    if (gpu or stock) and _has_gpu():
+        reason = "Triton launches its own kernels on the active device only, which is the GPU here"
+        for item in stock:
+            item.add_marker(pytest.mark.skip(reason=reason))
+    else:
         for item in gpu:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU, and torch sees none here"))
 

@@ -46,7 +46,12 @@ def any_heuristics(request):
     return request.param
 
 
-@pytest.fixture(params=[triton.jit, jit], ids=["stock_kernel", "our_kernel"])
+@pytest.fixture(
+    params=[
+        pytest.param(triton.jit, marks=pytest.mark.stock_on_cpu, id="stock_kernel"),
+        pytest.param(jit, id="our_kernel"),
+    ]
+)
 def any_fill(request):
     return request.param(stock_fill.fn)
 

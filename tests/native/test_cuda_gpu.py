@@ -31,10 +31,10 @@ def ready(device="cuda"):
         add_n._memory._wait = 0
         add_n[(1,)](x, 5, 64, BLOCK=64)
     x.zero_()
-    torch.cuda.synchronize(device)
+    torch.cuda.synchronize()
     assert is_repeated(x)
     x.zero_()
-    torch.cuda.synchronize(device)
+    torch.cuda.synchronize()
     return x
 
 
