@@ -319,7 +319,7 @@ def main(
     console.print(setting())
     rows, found = [], []
     for name in devices:
-        # Inductor makes the CPU driver Triton's active one when it compiles a stock kernel for the CPU, and leaves it so.
+        # Inductor makes the CPU driver Triton's active one when it compiles a stock kernel for the CPU.
         triton.runtime.driver.reset_active()
         measured = measure(name, rounds, seconds, only, best)
         console.print(table(measured))
