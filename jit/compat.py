@@ -6,6 +6,7 @@ Looked at on Triton 3.5 to 3.9 and torch 2.11 to 2.13. Nothing here is needed to
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import triton.runtime.jit as triton_jit
@@ -101,3 +102,28 @@ def scratch_allocators() -> dict[str, Any]:
     ``"global"`` is what `triton.set_allocator` set, ``"profile"`` what a profiler set.
     """
     return {"global": _allocation._allocator, "profile": _allocation._profile_allocator}
+
+
+def signed_bytes(run: Any, signature: Mapping[str, Any]) -> Any:
+    """The CUDA launcher ``run``, taking negative int8 arguments too.
+
+    Triton's launcher reads a C ``int8_t`` as an unsigned byte until 3.6 and refuses negative numbers ("unsigned byte
+    integer is less than minimum"); the byte with the same bits it takes. Later ones take both.
+    """
+    places = [_LAUNCHER_ARGUMENTS + place for place, kind in enumerate(signature.values()) if kind == "i8"]
+    if not places:
+        return run
+
+    def launch(*arguments: Any) -> Any:
+        values = list(arguments)
+        for place in places:
+            value = values[place]
+            if isinstance(value, int) and -128 <= value < 0:
+                values[place] = value + 256
+        return run(*values)
+
+    return launch
+
+
+# What a launcher takes before the kernel's arguments: grid, stream, function, metadata and hooks.
+_LAUNCHER_ARGUMENTS = 9

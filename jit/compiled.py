@@ -149,7 +149,7 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
             run = driver.launcher_cls(self.src, self.metadata)
         else:
             with activated(driver):
-                run = driver.launcher_cls(self.src, self.metadata)
+                run = compat.signed_bytes(driver.launcher_cls(self.src, self.metadata), self.src.signature)
         available = driver.utils.get_device_properties(device)["max_shared_mem"]
         if self.metadata.shared > available:
             self._fail(OutOfResources(self.metadata.shared, available, "shared memory"))

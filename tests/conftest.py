@@ -18,10 +18,10 @@ def _has_gpu() -> bool:
 def pytest_collection_modifyitems(items):
     """Skip what needs a GPU where there is none, and what cannot be where there is one."""
     gpu = [item for item in items if item.get_closest_marker("gpu")]
-    stock = [item for item in items if item.get_closest_marker("stock_on_cpu")]
-    if (gpu or stock) and _has_gpu():
-        reason = "Triton launches its own kernels on the active device only, which is the GPU here"
-        for item in stock:
+    on_cpu = [item for item in items if item.get_closest_marker("cpu_active")]
+    if (gpu or on_cpu) and _has_gpu():
+        reason = "needs the CPU to be Triton's active device, which is the GPU here"
+        for item in on_cpu:
             item.add_marker(pytest.mark.skip(reason=reason))
     else:
         for item in gpu:

@@ -48,7 +48,7 @@ def any_heuristics(request):
 
 @pytest.fixture(
     params=[
-        pytest.param(triton.jit, marks=pytest.mark.stock_on_cpu, id="stock_kernel"),
+        pytest.param(triton.jit, marks=pytest.mark.cpu_active, id="stock_kernel"),
         pytest.param(jit, id="our_kernel"),
     ]
 )

@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "launch.py"
 
 
 @pytest.mark.slow
-@pytest.mark.stock_on_cpu
+@pytest.mark.cpu_active
 def test_it_reports_ours_and_the_peers(tmp_path):
     command = [sys.executable, str(SCRIPT), "--device", "cpu", "--rounds", "2", "--seconds", "0.0005"]
     files = {name: tmp_path / f"launch.{name}" for name in ("json", "markdown", "plot")}

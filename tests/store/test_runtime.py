@@ -80,6 +80,7 @@ def test_a_launch_that_recompiles_says_why(kernels, events):
     ]
 
 
+@pytest.mark.cpu_active
 def test_warmup_launches_and_allocates_nothing(kernels, events):
     kernel = jit(kernels.add.fn)
     arguments = [MockTensor(torch.float32, [2**40]), torch.float32, torch.empty(2**40, device="meta")]
@@ -91,6 +92,7 @@ def test_warmup_launches_and_allocates_nothing(kernels, events):
     assert len(events) == 1, "the launch is served by what the warmup compiled"
 
 
+@pytest.mark.cpu_active
 @pytest.mark.parametrize("mode", [AsyncCompileMode, triton.AsyncCompileMode], ids=["ours", "triton's"])
 def test_kernels_warmed_up_in_the_background_launch_inside_and_after_the_mode(kernels, events, mode):
     kernel = jit(kernels.add.fn)
