@@ -99,6 +99,21 @@ def test_other_types(kind, axis, dtype):
 
 
 @triton.jit
+def whole_columns_kernel(x_ptr, out_ptr, R: tl.constexpr, C: tl.constexpr):
+    r, c = tl.arange(0, R), tl.arange(0, C)
+    tl.store(out_ptr + c, tl.sum(tl.load(x_ptr + r[:, None] * C + c[None, :]), axis=0))
+
+
+@pytest.mark.parametrize("arch", ["x86-64", "native"])
+@pytest.mark.parametrize(("rows", "cols"), [(2, 8), (2, 16), (2, 32), (4, 16), (4, 64)])
+def test_a_short_axis_is_reduced_whole_however_many_vectors_lie_across_it(rows, cols, arch):
+    """As many elements along the axis as vectors are handled at once, for some width of vectors."""
+    x, out = torch.randn(rows, cols), torch.empty(cols)
+    whole_columns_kernel[(1,)](x, out, R=rows, C=cols, arch=arch)
+    torch.testing.assert_close(out, x.sum(0))
+
+
+@triton.jit
 def row_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + i, mask=i < n, other=-float("inf"))

@@ -219,10 +219,12 @@ class Nest:
         name, size = self.index[axis], self.shape[axis]
         if limit is None:
             section, count, step = sections[0]
-            if size == count * step:
+            # Copies lie along the lanes' axis: where that is another one, this axis is walked one by one.
+            stride = count * step if vector_inside else 1
+            if size == stride:
                 out.add(f"{{ const i64 {name} = 0;")
             else:
-                advance = f"{name}++" if count * step == 1 or not vector_inside else f"{name} += {count * step}"
+                advance = f"{name}++" if stride == 1 else f"{name} += {stride}"
                 out.add(f"for (i64 {name} = 0; {name} < {size}; {advance}) {{")
             self._close(out, section)
             return
