@@ -18,6 +18,7 @@ from .drivers import backend_for
 from .single_flight import SingleFlight
 from .store.record import Record, checksum, key_hash
 from .store_key import kernel_name, store_key
+from .symbol_name import tell_constants_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ def written_by(src: Any, target: GPUTarget, options: Mapping[str, Any] | None = 
     Raises what the frontend raises for the kernel.
     """
     backend: Any = backend_for(target)
+    tell_constants_apart(src)
     parsed = backend.parse_options(dict(options or {}))
     key = {
         "analysis": notes.analysis_version(),

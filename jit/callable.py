@@ -19,36 +19,10 @@ from typing import Any
 from triton.runtime.jit import JITCallable as TritonJITCallable
 
 from . import dependencies, registry
+from .symbol_name import tell_apart
 from .syntax import parse
 
 _DEFINITION = re.compile(r"^([ \t]*)def\s+\w+\s*[\(\[]", re.MULTILINE)
-
-
-class SymbolName(str):
-    """The qualified name of a function that was defined in another function.
-
-    The compiler formats qualified names into symbols, and takes equal symbols for the same function; two local
-    functions can have one qualified name. So this name, formatted, ends with what the function holds.
-    """
-
-    __slots__ = ("owner",)
-
-    owner: JITCallable
-
-    def __new__(cls, owner: JITCallable) -> SymbolName:
-        made = super().__new__(cls, owner.fn.__qualname__)
-        made.owner = owner
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)
-
-    def __format__(self, spec: str) -> str:
-        try:
-            return format(f"{self!s}_{self.owner.cache_key[:12]}", spec)
-        except RuntimeError:
-            # It calls what it may not call; whoever compiles it will hear so.
-            return format(str(self), spec)
 
 
 class _KeySlot(TritonJITCallable):  # type: ignore[misc]
@@ -105,8 +79,7 @@ class JITCallable(_KeySlot):
         self.__doc__ = fn.__doc__
         self.__name__ = fn.__name__
         self.__qualname__ = fn.__qualname__
-        if "<locals>" in fn.__qualname__:
-            self.__qualname__ = SymbolName(self)
+        tell_apart(self)
         registry.add(self)
         self.__globals__ = fn.__globals__
         self.__module__ = fn.__module__

@@ -29,6 +29,7 @@ from .sources import open_source
 from .store.lock import process_lock
 from .store.record import Record, checksum, key_hash
 from .store_key import kernel_name, store_key
+from .symbol_name import tell_constants_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +67,7 @@ def compile(
         raise TypeError(f"compile: target must be of GPUTarget type (got {type(target).__name__})")
     backend = backend_for(target)
     src, context = open_source(src, backend)
+    tell_constants_apart(src)
     parsed = backend.parse_options({**(options or {}), **src.parse_options()})
     env_vars = get_cache_invalidating_env_vars() if _env_vars is None else _env_vars
     key = store_key(src, target, backend, parsed, env_vars)

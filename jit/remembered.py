@@ -16,6 +16,7 @@ changed, and hands the call back to `run` when something did.
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -253,3 +254,12 @@ def _environment_watches() -> list[tuple[Any, Any, Any]] | None:
     if hasattr(triton_driver, "_active"):
         watches.append((vars(triton_driver), "_active", triton_driver._active))
     return watches
+
+
+def _renew_lock() -> None:
+    """Whoever held the lock at a fork is not in the child."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -18,6 +18,7 @@ from triton.runtime.jit import JITCallable as TritonJITCallable
 
 from . import content
 from .reads import ABSENT, CellScope, ClassScope, ReadValue, immutable, same
+from .symbol_name import tell_apart
 from .syntax import parse
 
 # Modules whose contents belong to Triton or to Python: their versions are part of the store's key.
@@ -58,6 +59,7 @@ def analyze(fn: Any) -> Analysis:
     if known is not None and known.source is source and not known.rebound():
         return known
     made = _Reader(fn, source).read()
+    tell_apart(fn)
     # Threads that come here together make equal analyses; all must use one, since each has copied the values.
     return _publish(fn, known, made)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from triton.backends.compiler import BaseBackend, GPUTarget
 
 # Raised when the artefacts of an equal key change their meaning.
-_FORMAT = 1
+_FORMAT = 2
 
 
 def store_key(

@@ -1,8 +1,13 @@
 """What every test may use: the devices of this machine, and caches that no other run has touched."""
 
 import os
+import sys
 
 import pytest
+
+# Tests edit modules and import them again, in less time than the stamps of bytecode files tell apart.
+sys.dont_write_bytecode = True
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 # A change of ours must show: Inductor's graph caches are off, and tests of caches turn them on. (Its folder stays the
 # user's: it holds a precompiled header that takes a minute to make.)

@@ -7,6 +7,7 @@ import threading
 import types
 
 import pytest
+import torch
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
@@ -276,6 +277,67 @@ def test_local_kernels_with_one_name_have_keys_of_their_own():
     assert first.cache_key != second.cache_key
     again = make_siblings()
     assert [kernel.cache_key for kernel in again] == [first.cache_key, second.cache_key]
+
+
+def helpers_of_one_name(decorator, difference):
+    """Two functions with one qualified name: v + 1 and v + 2."""
+
+    def of_other_source(add_one):
+        if add_one:
+
+            @decorator
+            def helper(v):
+                return v + 1
+        else:
+
+            @decorator
+            def helper(v):
+                return v + 2
+
+        return helper
+
+    def of_other_closure(add_one):
+        step = tl.constexpr(1 if add_one else 2)
+
+        @decorator
+        def helper(v):
+            return v + step
+
+        return helper
+
+    make = of_other_source if difference == "source" else of_other_closure
+    return make(True), make(False)
+
+
+@pytest.mark.parametrize("difference", ["source", "closure"])
+@pytest.mark.parametrize("decorator", [jit, triton.jit], ids=["ours", "stock"])
+def test_local_helpers_with_one_name_are_two(decorator, difference):
+    first, second = helpers_of_one_name(decorator, difference)
+
+    @jit
+    def by_name(x):
+        v = tl.load(x)
+        tl.store(x, first(v) * 10 + second(v))
+
+    @jit
+    def by_constant(x, f: tl.constexpr, g: tl.constexpr):
+        v = tl.load(x)
+        tl.store(x, f(v) * 10 + g(v))
+
+    @jit
+    def through_another(x):
+        v = tl.load(x)
+        tl.store(x, calls_first(v) * 10 + second(v))
+
+    @decorator
+    def calls_first(v):
+        return first(v)
+
+    assert first.__qualname__ == second.__qualname__ == first.fn.__qualname__
+    for kernel, constants in ((by_name, ()), (by_constant, (first, second)), (through_another, ())):
+        x = torch.ones(1)
+        kernel[(1,)](x, *constants)
+        assert x.item() == 23, kernel.__name__
 
 
 def test_a_closure_hides_a_global_of_the_same_name():
