@@ -15,6 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import torch
 from torch.autograd import forward_ad
+from triton import knobs
 
 from ..jit.native import extension, ready
 from . import compat, launching
@@ -202,8 +203,11 @@ class CustomOp(Generic[P, R]):
             return self._fn(*args, **kwargs)
 
     def _decompose(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Open the op into its body while a graph is functionalized, unless export keeps it whole."""
-        if compat.decomposition_disabled():
+        """Open the op into its body while a graph is functionalized.
+
+        Export may keep it whole, and the interpreter's launches are nothing that a graph could hold.
+        """
+        if compat.decomposition_disabled() or knobs.runtime.interpret:
             return mode.__torch_dispatch__(func, types, args, kwargs)
         with mode:
             return self._run_checked(*args, **(kwargs or {}))

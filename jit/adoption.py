@@ -22,7 +22,7 @@ def adopt(kernel: Any, options: dict[str, Any]) -> Any:
         return kernel
     if isinstance(kernel, TritonJITFunction):
         return _adopt_function(kernel, options)
-    if type(kernel).__name__ == "InterpretedFunction":
+    if any(cls.__name__ == "InterpretedFunction" for cls in type(kernel).__mro__):
         return kernel
     inner = getattr(kernel, "fn", None)
     if inner is not None and hasattr(kernel, "arg_names"):

@@ -69,7 +69,7 @@ def jit(
             given = {name: value for name, value in options.items() if value is not None}
             return adopt(function, given)
         if knobs.runtime.interpret:
-            from triton.runtime.interpreter import InterpretedFunction
+            from .interpreted import InterpretedFunction
 
             return InterpretedFunction(function, **options)
         return JITFunction(function, **options)

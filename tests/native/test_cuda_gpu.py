@@ -410,3 +410,43 @@ def test_an_empty_grid_launches_nothing():
     add_n[(1, 0)](x, 5, 64, BLOCK=64)
     torch.cuda.synchronize()
     assert x.tolist() == [0.0] * 64
+
+
+def test_tritons_profiler_sees_every_launch(tmp_path):
+    """Proton, told to listen to launch hooks: names from the metadata, and as many launches as there were."""
+    import json
+
+    import triton.profiler as proton
+
+    x = ready()
+    handle = add_n[(1,)](x, 5, 64, BLOCK=64).handle()
+    stream = torch.cuda.current_stream().cuda_stream
+
+    @jit(launch_metadata=lambda grid, metadata, arguments: {"name": f"named_{arguments['size']}", "bytes": 256})
+    def named(x, n, size, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(x + at, tl.load(x + at, mask=at < size) + n, mask=at < size)
+
+    named[(1,)](x, 5, 64, BLOCK=64)
+    session = proton.start(str(tmp_path / "profile"), hook="triton")
+    try:
+        for _ in range(3):
+            add_n[(1,)](x, 5, 64, BLOCK=64)
+            named[(1,)](x, 5, 64, BLOCK=64)
+        handle(stream, x, 5, 64, 64, 1, 1, 1)
+        torch.cuda.synchronize()
+    finally:
+        proton.finalize(session)
+    (file,) = tmp_path.glob("profile*.hatchet")
+    counts = {}
+
+    def walk(node):
+        counts[node["frame"]["name"]] = counts.get(node["frame"]["name"], 0) + node["metrics"].get("count", 0)
+        for child in node["children"]:
+            walk(child)
+
+    for root in json.loads(file.read_text()):
+        if "frame" in root:
+            walk(root)
+    found = {name: count for name, count in counts.items() if name in ("add_n", "named_64")}
+    assert set(found) == {"add_n", "named_64"}, counts
