@@ -131,6 +131,9 @@ class CustomOp(Generic[P, R]):
         if tuple(kinds) not in self._seen:
             return self._op(*args)
         self._use_extension()
+        for position in self._written:
+            if position < len(args):
+                self._check_write(args[position])
         result = self._fn(*args)  # type: ignore[call-arg]
         for position in self._written:
             if position < len(args):
@@ -146,6 +149,7 @@ class CustomOp(Generic[P, R]):
                 self._op,
                 self._seen,
                 self._written,
+                self._check_write,
                 _count_write,
                 function_modes=_function_modes,
                 profiling=_profiling,
@@ -188,6 +192,8 @@ class CustomOp(Generic[P, R]):
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         """The eager implementation; the first call for each kind of arguments is checked."""
+        for position in self._written:
+            self._check_write(args[position] if position < len(args) else None)
         kinds = tuple(map(_kind, args))
         if kinds in self._seen:
             return self._fn(*args, **kwargs)
@@ -196,6 +202,18 @@ class CustomOp(Generic[P, R]):
         self._seen.add(kinds)
         self._seen.add(tuple(map(_kind, compat.fill_defaults(self._op._schema, args, kwargs)[0])))
         return result
+
+    def _check_write(self, value: Any) -> None:
+        """Refuse to write a tensor several of whose elements are one: a kernel would run out of its memory."""
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if not isinstance(tensor, torch.Tensor) or 0 not in tensor.stride():
+                continue
+            if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
+                raise RuntimeError(
+                    f"{self._qualname}: writes a tensor of shape {list(tensor.shape)} and strides"
+                    f" {list(tensor.stride())}, in which several elements share one memory location;"
+                    " clone() it first"
+                )
 
     def _run_checked(self, *args: Any, **kwargs: Any) -> Any:
         arguments = self._signature.bind(*args, **kwargs).arguments

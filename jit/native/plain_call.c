@@ -14,6 +14,7 @@ typedef struct {
   uint64_t *known;        /* keys of calls that were found there: n, then a word for each argument */
   Py_ssize_t n_known, room; /* in words */
   PyObject *written;      /* tuple of the positions of arguments that the body writes */
+  PyObject *check_write;  /* called with each of these before, and raises where it may not be written */
   PyObject *count_write;  /* called with each of these afterwards */
   PyObject *function_modes, *profiling, *grad_enabled; /* asked where torch's own functions are not known */
   PyObject *forward_ad;   /* dict; its `_current_level` is -1 outside of forward-mode differentiation */
@@ -141,29 +142,40 @@ static int is_plain(PlainCall *self, PyObject *const *arguments, Py_ssize_t n) {
   return seen;
 }
 
+/* Calls `function` with each argument that the body writes. */
+static int call_for_written(const PlainCall *self, PyObject *function, PyObject *const *arguments, Py_ssize_t n) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->written); ++i) {
+    Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(self->written, i));
+    if (position >= n) continue; /* left at its default */
+    PyObject *done = PyObject_CallOneArg(function, arguments[position]);
+    if (!done) return -1;
+    Py_DECREF(done);
+  }
+  return 0;
+}
+
 static PyObject *plain_call(PyObject *object, PyObject *const *arguments, size_t nargsf, PyObject *keywords) {
   PlainCall *self = (PlainCall *)object;
   Py_ssize_t n = PyVectorcall_NARGS(nargsf);
   int plain = keywords && PyTuple_GET_SIZE(keywords) ? 0 : is_plain(self, arguments, n);
   if (UNLIKELY(plain < 0)) return NULL;
   if (UNLIKELY(!plain)) return PyObject_Vectorcall(self->dispatched, arguments, nargsf, keywords);
+  if (UNLIKELY(PyTuple_GET_SIZE(self->written) && call_for_written(self, self->check_write, arguments, n) < 0))
+    return NULL;
   PyObject *result = PyObject_Vectorcall(self->function, arguments, nargsf, NULL);
-  for (Py_ssize_t i = 0; result && i < PyTuple_GET_SIZE(self->written); ++i) {
-    Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(self->written, i));
-    if (position >= n) continue; /* left at its default */
-    PyObject *counted = PyObject_CallOneArg(self->count_write, arguments[position]);
-    if (!counted) Py_CLEAR(result);
-    Py_XDECREF(counted);
-  }
+  if (UNLIKELY(result && PyTuple_GET_SIZE(self->written) &&
+               call_for_written(self, self->count_write, arguments, n) < 0))
+    Py_CLEAR(result);
   return result;
 }
 
 static PyObject *plain_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static char *keywords[] = {"function",  "dispatched",   "seen",       "written", "count_write",
+  static char *keywords[] = {"function",  "dispatched",   "seen",       "written", "check_write", "count_write",
                              "function_modes", "profiling", "grad_enabled", "forward_ad", "simple", NULL};
-  PyObject *function, *dispatched, *seen, *written, *count_write, *function_modes, *profiling, *grad_enabled, *forward_ad, *simple;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!O!OOOOO!O:PlainCall", keywords, &function, &dispatched,
-                                   &PySet_Type, &seen, &PyTuple_Type, &written, &count_write,
+  PyObject *function, *dispatched, *seen, *written, *check_write, *count_write;
+  PyObject *function_modes, *profiling, *grad_enabled, *forward_ad, *simple;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!O!OOOOOO!O:PlainCall", keywords, &function, &dispatched,
+                                   &PySet_Type, &seen, &PyTuple_Type, &written, &check_write, &count_write,
                                    &function_modes, &profiling, &grad_enabled, &PyDict_Type, &forward_ad, &simple))
     return NULL;
   if (!PyAnySet_Check(simple)) {
@@ -184,6 +196,7 @@ static PyObject *plain_call_new(PyTypeObject *type, PyObject *args, PyObject *kw
   self->dispatched = Py_NewRef(dispatched);
   self->seen = Py_NewRef(seen);
   self->written = Py_NewRef(written);
+  self->check_write = Py_NewRef(check_write);
   self->count_write = Py_NewRef(count_write);
   self->function_modes = Py_NewRef(function_modes);
   self->profiling = Py_NewRef(profiling);
@@ -199,6 +212,7 @@ static int plain_call_traverse(PyObject *object, visitproc visit, void *arg) {
   Py_VISIT(self->dispatched);
   Py_VISIT(self->seen);
   Py_VISIT(self->written);
+  Py_VISIT(self->check_write);
   Py_VISIT(self->count_write);
   Py_VISIT(self->function_modes);
   Py_VISIT(self->profiling);
@@ -216,6 +230,7 @@ static void plain_call_dealloc(PyObject *object) {
   Py_DECREF(self->dispatched);
   Py_DECREF(self->seen);
   Py_DECREF(self->written);
+  Py_DECREF(self->check_write);
   Py_DECREF(self->count_write);
   Py_DECREF(self->function_modes);
   Py_DECREF(self->profiling);
