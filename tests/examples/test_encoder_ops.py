@@ -74,7 +74,8 @@ def test_masked_softmax(tokens: int) -> None:
 def test_masked_softmax_with_a_mask_of_bool() -> None:
     mask = mask_of(3, 9)
     scores = torch.randn(3, 2, 9, 9)
-    assert torch.equal(masked_softmax(scores, mask.bool(), 0.5), masked_softmax(scores, mask, 0.5))
+    # Two kernels, which may add up a row in another order.
+    torch.testing.assert_close(masked_softmax(scores, mask.bool(), 0.5), masked_softmax(scores, mask, 0.5))
 
 
 def test_masked_softmax_gives_padding_no_weight() -> None:
