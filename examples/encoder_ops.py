@@ -6,7 +6,7 @@
     mean_pool        the mean over a sentence's words, scaled to length 1
 
 Each section reads the same way: a kernel, the op whose body allocates the outputs and launches it, the same
-two for the gradient, and `register_autograd`, which joins them. Nothing here names a device, a fake kernel or
+two for the gradient, and `register_autograd`, which joins them. Nothing here names a device, a dtype, a fake kernel or
 what a kernel writes: opgraft runs the bodies to learn the shapes, and reads the kernels to learn the rest.
 """
 
@@ -25,6 +25,12 @@ MAX_TOKENS = 512
 SHARES = 64
 
 
+@jit
+def load(address, inside):
+    """What is stored there, as float32 whatever the model's dtype is; 0 outside."""
+    return tl.load(address, mask=inside, other=0.0).to(tl.float32)
+
+
 # add_layer_norm: one program a row ---------------------------------------------------------------------
 
 
@@ -33,8 +39,8 @@ def normalized_row(x, residual, row, cols, eps, BLOCK: tl.constexpr):
     """A row of x + residual shifted to mean 0 and scaled to variance 1, and the factor that scaled it."""
     col = tl.arange(0, BLOCK)
     inside = col < cols
-    total = tl.load(x + row * cols + col, mask=inside, other=0.0)
-    total += tl.load(residual + row * cols + col, mask=inside, other=0.0)
+    total = load(x + row * cols + col, inside)
+    total += load(residual + row * cols + col, inside)
     centred = tl.where(inside, total - tl.sum(total, 0) / cols, 0.0)
     scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / cols + eps)
     return centred * scale, scale
@@ -46,7 +52,7 @@ def add_layer_norm_kernel(x, residual, weight, bias, out, cols, eps, BLOCK: tl.c
     col = tl.arange(0, BLOCK)
     inside = col < cols
     normal, _ = normalized_row(x, residual, row, cols, eps, BLOCK)
-    result = normal * tl.load(weight + col, mask=inside) + tl.load(bias + col, mask=inside)
+    result = normal * load(weight + col, inside) + load(bias + col, inside)
     tl.store(out + row * cols + col, result, mask=inside)
 
 
@@ -69,12 +75,12 @@ def add_layer_norm_backward_kernel(
     share = tl.program_id(0)
     col = tl.arange(0, BLOCK)
     inside = col < cols
-    w = tl.load(weight + col, mask=inside, other=0.0)
+    w = load(weight + col, inside)
     sum_weight = tl.zeros((BLOCK,), tl.float32)
     sum_bias = tl.zeros((BLOCK,), tl.float32)
     for row in range(share, rows, tl.num_programs(0)):
         normal, scale = normalized_row(x, residual, row, cols, eps, BLOCK)
-        g = tl.load(grad + row * cols + col, mask=inside, other=0.0)
+        g = load(grad + row * cols + col, inside)
         sum_weight += g * normal
         sum_bias += g
         gw = g * w
@@ -93,12 +99,12 @@ def add_layer_norm_backward(
     grad, x, residual = grad.contiguous(), x.contiguous(), residual.contiguous()
     cols = x.shape[-1]
     grad_x = torch.empty_like(x)
-    grad_weight, grad_bias = x.new_empty(SHARES, cols), x.new_empty(SHARES, cols)
+    grad_weight, grad_bias = x.new_empty(2, SHARES, cols, dtype=torch.float32)
     BLOCK = triton.next_power_of_2(cols)
     add_layer_norm_backward_kernel[(SHARES,)](
         grad, x, residual, weight, grad_x, grad_weight, grad_bias, x.numel() // cols, cols, eps, BLOCK=BLOCK
     )
-    return grad_x, grad_weight.sum(0), grad_bias.sum(0)
+    return grad_x, grad_weight.sum(0).to(weight.dtype), grad_bias.sum(0).to(weight.dtype)
 
 
 def add_layer_norm_setup(ctx, inputs, output):
@@ -130,7 +136,7 @@ def bias_gelu_kernel(x, bias, out, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = col < cols
-    v = tl.load(x + row * cols + col, mask=inside) + tl.load(bias + col, mask=inside)
+    v = load(x + row * cols + col, inside) + load(bias + col, inside)
     tl.store(out + row * cols + col, v * normal_cdf(v), mask=inside)
 
 
@@ -150,12 +156,12 @@ def bias_gelu_backward_kernel(grad, x, bias, grad_x, grad_bias, rows, cols, BLOC
     share = tl.program_id(0)
     col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = col < cols
-    b = tl.load(bias + col, mask=inside, other=0.0)
+    b = load(bias + col, inside)
     total = tl.zeros((BLOCK,), tl.float32)
     for row in range(share, rows, tl.num_programs(0)):
-        v = tl.load(x + row * cols + col, mask=inside, other=0.0) + b
+        v = load(x + row * cols + col, inside) + b
         density = 0.3989422804014327 * tl.exp(-0.5 * v * v)
-        result = tl.load(grad + row * cols + col, mask=inside, other=0.0) * (normal_cdf(v) + v * density)
+        result = load(grad + row * cols + col, inside) * (normal_cdf(v) + v * density)
         total += result
         tl.store(grad_x + row * cols + col, result, mask=inside)
     tl.store(grad_bias + share * cols + col, total, mask=inside)
@@ -166,10 +172,10 @@ def bias_gelu_backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, T
     """The gradients of x and bias."""
     grad, x = grad.contiguous(), x.contiguous()
     cols = x.shape[-1]
-    grad_x, grad_bias = torch.empty_like(x), x.new_empty(SHARES, cols)
+    grad_x, grad_bias = torch.empty_like(x), x.new_empty(SHARES, cols, dtype=torch.float32)
     grid = (SHARES, triton.cdiv(cols, GELU_BLOCK))
     bias_gelu_backward_kernel[grid](grad, x, bias, grad_x, grad_bias, x.numel() // cols, cols, BLOCK=GELU_BLOCK)
-    return grad_x, grad_bias.sum(0)
+    return grad_x, grad_bias.sum(0).to(bias.dtype)
 
 
 def bias_gelu_setup(ctx, inputs, output):
@@ -192,7 +198,7 @@ def masked_softmax_kernel(scores, mask, out, keys, rows_per_sentence, scale, BLO
     key = tl.arange(0, BLOCK)
     inside = key < keys
     word = tl.load(mask + row // rows_per_sentence * keys + key, mask=inside, other=0) != 0
-    score = tl.load(scores + row * keys + key, mask=inside, other=0.0) * scale
+    score = load(scores + row * keys + key, inside) * scale
     score = tl.where(word, score, -float("inf"))
     power = tl.exp(score - tl.max(score, 0))
     tl.store(out + row * keys + key, power / tl.sum(power, 0), mask=inside)
@@ -219,8 +225,8 @@ def masked_softmax_backward_kernel(grad, out, grad_scores, keys, scale, BLOCK: t
     row = tl.program_id(0)
     key = tl.arange(0, BLOCK)
     inside = key < keys
-    g = tl.load(grad + row * keys + key, mask=inside, other=0.0)
-    p = tl.load(out + row * keys + key, mask=inside, other=0.0)
+    g = load(grad + row * keys + key, inside)
+    p = load(out + row * keys + key, inside)
     tl.store(grad_scores + row * keys + key, scale * p * (g - tl.sum(g * p, 0)), mask=inside)
 
 
@@ -258,7 +264,7 @@ def sum_of_words(hidden, mask, sentence, tokens, cols, BLOCK: tl.constexpr):
     for token in range(tokens):
         word = tl.load(mask + sentence * tokens + token).to(tl.float32)
         at = (sentence * tokens + token) * cols + col
-        total += word * tl.load(hidden + at, mask=col < cols, other=0.0)
+        total += word * load(hidden + at, col < cols)
     return total, tl.sqrt(tl.sum(total * total, 0))
 
 
@@ -291,7 +297,7 @@ def mean_pool_backward_kernel(grad, hidden, mask, grad_hidden, tokens, cols, BLO
     inside = col < cols
     total, length = sum_of_words(hidden, mask, sentence, tokens, cols, BLOCK)
     unit = total / length
-    g = tl.load(grad + sentence * cols + col, mask=inside, other=0.0)
+    g = load(grad + sentence * cols + col, inside)
     result = (g - unit * tl.sum(g * unit, 0)) / length
     for token in range(tokens):
         word = tl.load(mask + sentence * tokens + token).to(tl.float32)

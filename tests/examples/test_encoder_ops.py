@@ -32,26 +32,35 @@ def mask_of(sentences: int, tokens: int) -> Tensor:
     return (torch.arange(tokens) < words[:, None]).long()
 
 
-def assert_agrees(op: Callable[..., Tensor], plain: Callable[..., Tensor], *args: object) -> None:
-    """`op` in single precision gives what `plain` gives in double, and so do their gradients."""
+# Relative and absolute tolerance of values and gradients; a gradient's absolute one is of its largest element.
+TOLERANCES = {torch.float32: (1e-5, 1e-6, 1e-4, 1e-5), torch.float16: (2e-3,) * 4, torch.bfloat16: (2e-2,) * 4}
 
-    def leaf(value: object, dtype: torch.dtype) -> object:
+
+def assert_agrees(
+    op: Callable[..., Tensor], plain: Callable[..., Tensor], *args: object, dtype: torch.dtype = torch.float32
+) -> None:
+    """`op` in `dtype` gives what `plain` gives in double precision for the same numbers, and so do their gradients."""
+
+    def leaf(value: object, kind: torch.dtype) -> object:
         if isinstance(value, Tensor) and value.is_floating_point():
-            return value.detach().to(dtype, copy=True).requires_grad_()
+            return value.detach().to(dtype).to(kind, copy=True).requires_grad_()
         return value
 
     torch.manual_seed(1)
-    ours = [leaf(value, torch.float32) for value in args]
+    ours = [leaf(value, dtype) for value in args]
     exact = [leaf(value, torch.float64) for value in args]
     result, expected = op(*ours), plain(*exact)
-    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-6)
-    grad = torch.randn_like(expected)
-    result.backward(grad.float())
+    assert result.dtype == dtype
+    rtol, atol, grad_rtol, grad_atol = TOLERANCES[dtype]
+    torch.testing.assert_close(result.double(), expected, rtol=rtol, atol=atol)
+    grad = torch.randn_like(expected).to(dtype).double()
+    result.backward(grad.to(dtype))
     expected.backward(grad)
     for mine, right in zip(ours, exact, strict=True):
         if isinstance(mine, Tensor) and mine.requires_grad:
+            assert mine.grad.dtype == dtype
             size = right.grad.abs().max().item()
-            torch.testing.assert_close(mine.grad.double(), right.grad, rtol=1e-4, atol=1e-5 * size)
+            torch.testing.assert_close(mine.grad.double(), right.grad, rtol=grad_rtol, atol=grad_atol * size)
 
 
 @pytest.mark.parametrize("shape", [(2, 7, 384), (1, 24), (3, 100), (70, 16)])
@@ -74,7 +83,8 @@ def test_masked_softmax(tokens: int) -> None:
 def test_masked_softmax_with_a_mask_of_bool() -> None:
     mask = mask_of(3, 9)
     scores = torch.randn(3, 2, 9, 9)
-    assert torch.equal(masked_softmax(scores, mask.bool(), 0.5), masked_softmax(scores, mask, 0.5))
+    # Two kernels, which may add up a row in another order.
+    torch.testing.assert_close(masked_softmax(scores, mask.bool(), 0.5), masked_softmax(scores, mask, 0.5))
 
 
 def test_masked_softmax_gives_padding_no_weight() -> None:
@@ -92,6 +102,15 @@ def test_masked_softmax_refuses_a_sentence_longer_than_its_block() -> None:
 @pytest.mark.parametrize(("sentences", "tokens", "cols"), [(2, 7, 384), (1, 1, 3), (5, 40, 100)])
 def test_mean_pool(sentences: int, tokens: int, cols: int) -> None:
     assert_agrees(mean_pool, plain_mean_pool, torch.randn(sentences, tokens, cols), mask_of(sentences, tokens))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_models_in_half_precision(dtype: torch.dtype) -> None:
+    x, residual, weight, bias = (torch.randn(shape) for shape in ((2, 7, 384), (2, 7, 384), (384,), (384,)))
+    assert_agrees(add_layer_norm, plain_layer_norm, x, residual, weight, bias, 1e-5, dtype=dtype)
+    assert_agrees(bias_gelu, plain_bias_gelu, x, bias, dtype=dtype)
+    assert_agrees(masked_softmax, plain_masked_softmax, torch.randn(3, 2, 9, 9), mask_of(3, 9), 0.5, dtype=dtype)
+    assert_agrees(mean_pool, plain_mean_pool, x, mask_of(2, 7), dtype=dtype)
 
 
 def test_inputs_and_gradients_that_are_not_contiguous() -> None:
