@@ -222,6 +222,28 @@ def test_the_compiler_comes_from_the_environment(monkeypatch, tmp_path):
         toolchain.build("", name="name")
 
 
+def test_a_compiler_that_breaks_down_is_asked_for_less(monkeypatch, tmp_path):
+    """An internal error while it vectorizes is not the end; one that stays is reported."""
+    import shlex
+
+    real = " ".join(shlex.quote(word) for word in toolchain.compiler())
+    fake = tmp_path / "breaking-g++"
+    fake.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *-fno-tree-vectorize*) exec ' + real + ' "$@";; esac\n'
+        'echo "kernel.h:3: internal compiler error: in vectorizer" >&2\nexit 1\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("CXX", str(fake))
+    code = 'extern "C" __attribute__((visibility("default"))) int f() { return %s; }'
+    library.load("f", toolchain.build(code % "1"))
+    with pytest.raises(toolchain.ToolchainError, match="refused the generated code"):
+        toolchain.build(code % "unknown")
+    fake.write_text('#!/bin/sh\necho "internal compiler error: always" >&2\nexit 1\n')
+    with pytest.raises(toolchain.ToolchainError, match="internal compiler error: always"):
+        toolchain.build(code % "1")
+
+
 def test_the_key_depends_on_compiler_and_generator(monkeypatch, tmp_path):
     before = toolchain.fingerprint()
     fake = tmp_path / "other-g++"
