@@ -81,6 +81,16 @@ def bits(x_ptr, out_ptr, seed, BLOCK: tl.constexpr):
     tl.store(out_ptr + 3 * BLOCK + i, tl.sort(x).to(tl.int32, bitcast=True))
 
 
+@triton.jit
+def overlapping(x_ptr, y_ptr, out_ptr, n, N: tl.constexpr):
+    """The arguments are views of one tensor."""
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + (n - 1 - i), mask=i < n, other=0.0)
+    tl.store(out_ptr + i, x + tl.load(y_ptr + i), mask=i < n)
+    square = i[:, None] * N + i[None, :]
+    tl.store(out_ptr + square, tl.trans(tl.load(x_ptr + square)) + tl.load(y_ptr + i)[None, :])
+
+
 def run(device):
     """Every case's output, by name."""
     generator = torch.Generator().manual_seed(0)
@@ -108,6 +118,9 @@ def run(device):
     x, out = randn(64), torch.zeros(256, dtype=torch.int32)
     bits[(1,)](x, out, 1234, BLOCK=64)
     results["bits"] = out
+    x = randn(32 * 32 + 100)
+    overlapping[(1,)](x[10:], x[50:], x[13:], 27, N=32)
+    results["overlapping"] = x
     return results
 
 

@@ -34,23 +34,33 @@ def test_a_kernel_reads_like_its_source():
       // kernels.py:13: tl.store(out_ptr + offsets, x + y, mask=mask)
       {
         const i64 limit_1 = clamp_limit(limit, 1024);
+        const auto pointer_at = out_ptr + i64(offsets_1);
         const auto x_at = x_ptr + i64(offsets_1);
         const auto y_at = y_ptr + i64(offsets_1);
-        const auto pointer_at = out_ptr + i64(offsets_1);
+        // If this overlaps what is yet to be loaded, the block is stored aside until all is loaded.
+        const auto written = span(pointer_at, along(limit_1, 1));
+        const bool clash = ahead(pointer_at, x_at, limit_1)
+            || ahead(pointer_at, y_at, limit_1);
+        const Aside aside(clash, written);
+        auto* const pointer_to = aside.of(pointer_at);
         i64 i = 0;
         for (; i + 4 <= limit_1; i += 4) {
           const auto x = load<4>(x_at + i);
           const auto y = load<4>(y_at + i);
           const auto sum = x + y;
-          store<4>(pointer_at + i, sum);
+          store<4>(pointer_to + i, sum);
         }
         if (i < limit_1) {
           const auto tail = prefix<4>(limit_1 - i);
           const auto x_1 = load<4>(x_at + i, tail, splat<4>(0.0f));
           const auto y_1 = load<4>(y_at + i, tail, splat<4>(0.0f));
           const auto sum_1 = x_1 + y_1;
-          store<4>(pointer_at + i, sum_1, tail);
+          store<4>(pointer_to + i, sum_1, tail);
           i += 4;
+        }
+        if (aside) {
+          aside.put_back(pointer_at, limit_1);
+          aside.release();
         }
       }
     """

@@ -26,7 +26,7 @@ def compiled():
     return cases.run("cpu")
 
 
-NAMES = ["swizzle", "integer_soup", "running", "halves", "products", "bits"]
+NAMES = ["swizzle", "integer_soup", "running", "halves", "products", "bits", "overlapping"]
 
 
 @pytest.mark.parametrize("name", NAMES)

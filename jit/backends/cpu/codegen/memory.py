@@ -78,7 +78,7 @@ def store(gen: FunctionGenerator, op: Operation) -> None:
 
     loop(
         gen, op, where.shape, [what], body,
-        mask=mask_node, pointer=where, writes=True, covers_all=False,
+        mask=mask_node, pointer=where, writes=True, covers_all=False, aside=True,
     )  # fmt: skip
 
 

@@ -88,7 +88,9 @@ class Nest:
         self.heads = [Lines() for _ in range(self.depth)]  # hoisted values, by level
         self.hoisted: list[dict[str, str]] = [{} for _ in range(self.depth)]
         self.pre = Lines()
-        self.post = Lines()
+        self.post = Lines()  # after the innermost loop
+        self.end = Lines()  # after all loops
+        self.instead: dict[int, Linear] = {}  # where stores through a pointer block really go
         single = len(self.shape) == 1
         self.index = {axis: gen.index_names[0 if single else axis + 1] for axis in self.order}
         self.section = Section("full")
@@ -177,6 +179,17 @@ class Nest:
     def _emit_limit(self, text: str, axis: int, level: int) -> str:
         return self._hoist(level, f"clamp_limit({text}, {self.shape[axis]})", "limit", "i64")
 
+    def extent_before(self, axis: int, limits: Sequence[str]) -> str:
+        """How many indices along an axis are below all limits, known before the loops."""
+        return self._emit_limit(self._minimum(limits), axis, 0) if limits else str(self.shape[axis])
+
+    def base_before(self, linear: Linear, wish: str) -> str:
+        """Where a block of addresses starts, known before the loops."""
+        assert linear.root is not None
+        if not linear.base:
+            return linear.root.text
+        return self._hoist(0, self._pointer(linear.root.text, self.gen.poly(linear.base)), wish + "_at")
+
     def _assemble(
         self,
         sections: list[tuple[Section, int, int]],
@@ -208,6 +221,7 @@ class Nest:
         for _ in range(self.depth - 1):
             out.depth -= 1
             out.add("}")
+        out.extend(self.end)
         out.depth -= 1
         out.add("}")
         return out
@@ -682,8 +696,9 @@ class Nest:
         """Emit a store of one element or vector."""
         if mask.false:
             return
-        place, offsets, contiguous = self.address(pointer, at)
-        self._store(place, offsets, contiguous, val, element, mask)
+        linear = self.instead.get(id(pointer))
+        located = self._located(linear, at, pointer.name) if linear is not None else self.address(pointer, at)
+        self._store(*located, val, element, mask)
 
     def write(self, buffer: Buffer, at: Coordinates, val: Val, out: Lines | None = None) -> None:
         """Store into a buffer; the statement goes to ``out``, by default the innermost loop."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from ....ir import Operation, ScalarType, Type, Value
 from . import cxx, elementwise
+from .aliasing import Hazard, guard, hazard, put_back
 from .function import FunctionGenerator, element_in_memory
 from .nest import Coordinates, Nest, Split, Val
 from .polynomial import ONE
@@ -31,6 +32,7 @@ class Plan:
 
     keeps: list[Node] = field(default_factory=list)
     before: list[Node] = field(default_factory=list)
+    asked: list[tuple[Node, Coordinates]] = field(default_factory=list)  # loads that the loop's store may disturb
     tree: list[tuple[Node, Coordinates]] = field(default_factory=list)
 
 
@@ -50,32 +52,35 @@ def loop(
     prepare: Callable[[Nest], None] | None = None,
     scalar: bool = False,
     versions: bool = True,
+    aside: bool = False,
 ) -> None:
     """Emit a loop over ``shape`` whose body consumes ``roots``.
 
     ``mask`` and ``pointer``: of a store, whose mask then cuts the loop. ``writes``: the loop changes memory that
     pending loads may read. ``covers_all``: the body runs for every element, also where the mask is false. ``order``:
     from the vector axis to the axes from outermost to innermost. ``scalar``: one element at a time. ``versions``: the
-    loop may be written twice, for addresses that are contiguous under a condition.
+    loop may be written twice, for addresses that are contiguous under a condition. ``aside``: what the loop writes may
+    go to other memory first, see `aliasing`.
     """
     gen.lines.source(op.location)
     shape = tuple(shape)
     everything = [*roots, *(node for node in (mask, pointer) if node is not None)]
-    planned = plan(gen, op, shape, everything, pointer if writes else None, writes)
-    for node in planned.before:
+    planned = plan(gen, op, shape, everything, pointer if writes else None, writes, aside)
+    before = [*planned.before, *(_loaded_parts(mask) if planned.asked and mask is not None else ())]
+    for node in before:
         if node.buffer is None:
             materialize(gen, op, node)
-    if planned.before:
-        planned = plan(gen, op, shape, everything, pointer if writes else None, writes)
+    if before:
+        planned = plan(gen, op, shape, everything, pointer if writes else None, writes, aside)
     conditions = _conditions(planned.tree) if versions and not planned.keeps and not gen.assumed else frozenset()
     for head, assumed in ((f"if ({' && '.join(sorted(conditions))})", conditions), ("else", frozenset())):
         if not conditions:
-            _emit(gen, op, shape, planned, body, everything, mask, pointer, covers_all, order, copies, prepare, scalar)
+            _emit(gen, op, shape, planned, body, mask, pointer, writes, covers_all, order, copies, prepare, scalar)
             return
         with gen.lines.block(head):
             gen.assumed = assumed
-            again = plan(gen, op, shape, everything, pointer if writes else None, writes)
-            _emit(gen, op, shape, again, body, everything, mask, pointer, covers_all, order, copies, prepare, scalar)
+            again = plan(gen, op, shape, everything, pointer if writes else None, writes, aside)
+            _emit(gen, op, shape, again, body, mask, pointer, writes, covers_all, order, copies, prepare, scalar)
             gen.assumed = frozenset()
 
 
@@ -91,9 +96,9 @@ def _emit(
     shape: tuple[int, ...],
     planned: Plan,
     body: Callable[[Nest], None],
-    everything: Sequence[Node],
     mask: Node | None,
     pointer: Node | None,
+    writes: bool,
     covers_all: bool,
     order: Callable[[int], Sequence[int]] | None,
     copies: int,
@@ -112,6 +117,10 @@ def _emit(
     tails: dict[int, Tail] = {}
 
     def whole_body() -> None:
+        if writes:
+            # The body may have no use for a block in this section, and then changes what it is loaded from.
+            for node in planned.keeps:
+                nest.evaluate(node, nest.identity())
         body(nest)
         for node in planned.keeps:
             val = nest.evaluate(node, nest.identity())
@@ -126,11 +135,49 @@ def _emit(
 
     if prepare is not None:
         prepare(nest)
+    if planned.asked and pointer is not None:
+        _store_aside(gen, op, nest, pointer, mask, planned.asked)
     partial = mask is not None and mask.bounds is not None and not covers_all and not planned.keeps
     lines = nest.run(whole_body, split, not partial, copies)
     gen.lines.extend(lines)
     for node in planned.keeps:
         gen.keep(node, buffers[id(node)], tails.get(id(node)))
+
+
+def _loaded_parts(mask: Node) -> list[Node]:
+    """What a mask that holds the same before and after a store must not load again."""
+    loads: dict[int, bool] = {}
+    return [node for node in (mask.bounds.rest if mask.bounds is not None else (mask,)) if reads_memory(node, loads)]
+
+
+def _store_aside(
+    gen: FunctionGenerator,
+    op: Operation,
+    nest: Nest,
+    pointer: Node,
+    mask: Node | None,
+    asked: Sequence[tuple[Node, Coordinates]],
+) -> None:
+    """Let a loop store into memory of its own while that could change what it reads, and put it in its place after."""
+    name, places = guard(gen, nest, pointer, mask, asked)
+    if put_back(gen, nest, name, places, mask):
+        return
+
+    def body(again: Nest) -> None:
+        at = again.identity()
+        inside = again.evaluate(mask, at) if mask is not None else Val("true", 0)
+        place, _, _ = again.address(pointer, at)
+        text = f"{name}.put_back({place.text});"
+        if not inside.false:
+            again.line(text if inside.true else f"if ({inside.text}) {text}")
+
+    everything = [pointer, mask] if mask is not None else [pointer]
+    tree = plan(gen, op, nest.shape, everything, None, False).tree
+    lines, gen.lines = gen.lines, nest.end
+    gen.lines.add(f"if ({name})")
+    _emit(gen, op, nest.shape, Plan(tree=tree), body, mask, pointer, False, False, None, 1, None, True)
+    gen.lines.add(f"if ({name}) {name}.release();")
+    gen.lines = lines
 
 
 def _tail_value(gen: FunctionGenerator, nest: Nest, node: Node, val: Val) -> str | None:
@@ -190,8 +237,9 @@ def plan(
     roots: Sequence[Node],
     store: Node | None,
     writes: bool,
+    aside: bool = False,
 ) -> Plan:
-    """Which blocks the loop keeps, and which must be in memory before it starts."""
+    """Which blocks the loop keeps, which must be in memory before it starts, and which its store may disturb."""
     result = Plan()
     kept: set[int] = set()
     identity: Coordinates = tuple(axis if extent != 1 else None for axis, extent in enumerate(shape))
@@ -213,7 +261,10 @@ def plan(
             heavy = price >= KEEP_COST
             again = (heavy or (writes and reads_memory(node, loads))) and _pending(gen, op, node, kept)
             repeated = heavy and _recomputed(at, shape, innermost) and node.size > 1
-            clash = store is not None and node.kind == "load" and _conflicts(node, at, store, identity)
+            danger = Hazard.NEVER
+            if store is not None and node.kind == "load":
+                danger = hazard(gen, node, at, store, identity, shape)
+            clash = danger is Hazard.BEFORE or (danger is Hazard.ASK and not aside)
             if again or repeated or clash:
                 if at == identity and node.shape == shape and not clash:
                     kept.add(id(node))
@@ -221,6 +272,8 @@ def plan(
                 elif node.shape:
                     result.before.append(node)
                     return
+            if danger is Hazard.ASK:
+                result.asked.append((node, at))
         for child, where in children(node, at, gen.assumed):
             visit(child, where)
 
@@ -357,24 +410,6 @@ def _used_later(
 def is_lazy(gen: FunctionGenerator, op: Operation) -> bool:
     """Whether the operation only makes a node."""
     return op.name in gen.module.lazy or elementwise.is_elementwise(op.name)
-
-
-def _conflicts(load: Node, at: Coordinates, store: Node, identity: Coordinates) -> bool:
-    """Whether a store of the same loop could change what the load reads at another index.
-
-    Different kernel arguments are taken to be the same memory at the same index, or not to overlap: anything else
-    is a race between the threads of a GPU program too.
-    """
-    pointer = load.operands[0]
-    assert pointer is not None
-    if pointer.linear is None or pointer.linear.root is None or store.linear is None or store.linear.root is None:
-        return True
-    read, written = pointer.linear.root, store.linear.root
-    if read.argument is None or written.argument is None:
-        return not (read.text == written.text and at == identity and pointer.linear.same_offsets(store.linear))
-    if read.argument is not written.argument:
-        return False
-    return not (read.text == written.text and at == identity and pointer.linear.same_offsets(store.linear))
 
 
 # --------------------------------------------------------------------------------------------------- choices
