@@ -45,18 +45,24 @@ class Request(NamedTuple):
 
 _lock = threading.Lock()
 _executor: ThreadPoolExecutor | None = None
-_compiled: dict[Request, Future[list[Any]]] = {}
+_compiled: dict[tuple[Request, bool], Future[list[Any]]] = {}
 
 
 def prepare(request: Request) -> Future[list[Any]]:
-    """Start compiling what ``request`` needs, once; the future holds the exact and the general kernel."""
+    """Start compiling what ``request`` needs, once; the future holds the exact and the general kernel.
+
+    ``TRITON_DEBUG`` counts as it is now: with it, assertions are compiled in.
+    """
+    from triton import knobs
+
     global _executor
+    key = (request, bool(knobs.runtime.debug))
     with _lock:
-        future = _compiled.get(request)
+        future = _compiled.get(key)
         if future is None or (future.done() and future.exception() is not None):
             if _executor is None:
                 _executor = ThreadPoolExecutor(_WORKERS, thread_name_prefix="opgraft-compile")
-            future = _compiled[request] = _executor.submit(_compile, request)
+            future = _compiled[key] = _executor.submit(_compile, request)
     return future
 
 
@@ -83,8 +89,8 @@ def _forget_executor() -> None:
     """A forked child has no threads of its parent's pool."""
     global _executor
     _executor = None
-    for request in [r for r, f in _compiled.items() if not f.done()]:
-        del _compiled[request]
+    for key in [k for k, f in _compiled.items() if not f.done()]:
+        del _compiled[key]
 
 
 os.register_at_fork(after_in_child=_forget_executor)
