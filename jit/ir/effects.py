@@ -5,14 +5,13 @@ scf and cf dialects."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .structure import Operation
 from .types import DescriptorType, OpaqueType, PointerType, Type, element_type
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """An access to memory through operand `pointer`."""
 
     pointer: int

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from .errors import IRError
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """Widths in bits and the bias; `special` says how infinities and NaNs are coded.
 
     "ieee": all-ones exponent is inf or NaN. "fn": no inf, NaN is all ones. "fnuz": no inf, no negative zero,

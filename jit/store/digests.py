@@ -124,9 +124,8 @@ def tree_digest(root: str, parts: Iterable[str], suffixes: tuple[str, ...], fold
     def compute() -> str:
         from .wheel_record import recorded_digests
 
-        known = recorded_digests(root)
-        paths = {name: os.path.join(root, name) for name in names}
-        contents = "\n".join(f"{name} {known.get(path) or _hash_file(path)}" for name, path in paths.items())
+        known = recorded_digests(root, names)
+        contents = "\n".join(f"{name} {known.get(name) or _hash_file(os.path.join(root, name))}" for name in names)
         return hashlib.sha256(contents.encode()).hexdigest()
 
     return _digest(folder, text, changed, os.path.basename(root), compute)

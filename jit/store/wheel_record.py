@@ -12,33 +12,34 @@ from __future__ import annotations
 import base64
 import csv
 import os
+import stat
+from collections.abc import Collection
 from pathlib import Path
 
 
-def recorded_digests(root: str) -> dict[str, str]:
-    """SHA-256 in hexadecimal by absolute path, for the unchanged files of the wheel that owns the package `root`.
+def recorded_digests(root: str, names: Collection[str]) -> dict[str, str]:
+    """SHA-256 in hexadecimal by name, for the unchanged ones of these files of the wheel that owns the package `root`.
 
-    Empty where there is no RECORD (an installation from source, a package on PYTHONPATH).
+    Names are relative to `root`. Empty where there is no RECORD (an installation from source, a package on PYTHONPATH).
     """
-    site = os.path.dirname(os.path.abspath(root))
-    name = os.path.basename(os.path.abspath(root))
-    prefix = f"{name}/"
+    root = os.path.abspath(root)
+    site, package = os.path.split(root)
+    prefix = f"{package}/"
+    wanted = {prefix + name.replace(os.sep, "/"): name for name in names}
     digests: dict[str, str] = {}
     # Other distributions do not own it: what wheels of Triton are called holds "triton" (pytorch_triton, ...).
-    for record in Path(site).glob(f"*{name}*.dist-info/RECORD"):
+    for record in Path(site).glob(f"*{package}*.dist-info/RECORD"):
         try:
             text = record.read_text(encoding="utf-8")
             installed = record.stat().st_ctime_ns
         except (OSError, ValueError):
             continue
-        if prefix not in text:
-            continue
-        for row in csv.reader(text.splitlines()):
-            if len(row) == 3 and row[0].startswith(prefix) and row[1].startswith("sha256="):
-                path = os.path.join(site, *row[0].split("/"))
+        for row in csv.reader(line for line in text.splitlines() if line.startswith(prefix)):
+            name = wanted.get(row[0])
+            if name is not None and len(row) == 3 and row[1].startswith("sha256="):
                 digest = _hexadecimal(row[1].removeprefix("sha256="))
-                if digest and _is_unchanged(path, row[2], installed):
-                    digests[path] = digest
+                if digest and _is_unchanged(os.path.join(root, name), row[2], installed):
+                    digests[name] = digest
     return digests
 
 
@@ -55,4 +56,4 @@ def _is_unchanged(path: str, size: str, installed: int) -> bool:
         found = os.lstat(path)
     except OSError:
         return False
-    return str(found.st_size) == size and found.st_ctime_ns < installed and not os.path.islink(path)
+    return stat.S_ISREG(found.st_mode) and str(found.st_size) == size and found.st_ctime_ns < installed

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ....ir import PointerType, Type
 from . import cxx
@@ -102,8 +102,7 @@ def _one_value(node: Node) -> bool:
 
 
 # --------------------------------------------------------------------------------------------- the question
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """The addresses that a loop accesses through a pointer block, as C++: where they start, and axes of the loop."""
 
     base: str

@@ -7,16 +7,14 @@ vectors alike, so that one table serves both; operands that are scalar beside ve
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ....ir import Operation, PointerType, ScalarType, Type, element_type
-from ..libdevice_table import FUNCTIONS
 from . import cxx
 from .errors import unsupported
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(NamedTuple):
     """A C++ expression (a name or literal) of an element type; `vector` when it has lanes."""
 
     text: str
@@ -271,6 +269,8 @@ def _clamp(c: Context) -> str:
 
 
 def _extern(c: Context) -> str:
+    from ..libdevice_table import FUNCTIONS  # which few kernels need
+
     symbol = str(c.op.attributes.get("symbol", ""))
     function = FUNCTIONS.get(symbol)
     if function is None:

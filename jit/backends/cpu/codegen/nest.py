@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ....ir import Operation, ScalarType, Type, element_type
 from . import cxx, elementwise
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 Coordinates = tuple[int | None, ...]  # for each axis of a block: the loop axis, or None for index 0
 
 
-@dataclass(frozen=True)
-class Val:
+class Val(NamedTuple):
     """A computed value: C++ text, the level where it is known, and whether it has lanes."""
 
     text: str
@@ -46,8 +45,7 @@ class Val:
         return self.text == "false"
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """The mask that cuts the innermost loop: facts (loop axis, limit) and scalar conditions."""
 
     facts: frozenset[tuple[int, str]]

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....ir import Operation, Type, Value
 from .polynomial import ZERO, Polynomial
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Elements of a block in memory: C++ name, element type, element strides along the block's axes."""
 
     name: str
@@ -28,16 +27,14 @@ class Buffer:
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Root:
+class Root(NamedTuple):
     """Where the addresses of a pointer block start: a C++ pointer, and the kernel argument it comes from, if known."""
 
     text: str
     argument: Value | None
 
 
-@dataclass(frozen=True)
-class Linear:
+class Linear(NamedTuple):
     root: Root | None
     base: Polynomial
     strides: tuple[Polynomial, ...]
@@ -50,23 +47,20 @@ class Linear:
 Fact = tuple[int, str]  # index along this axis < this limit
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(NamedTuple):
     limits: frozenset[Fact] = frozenset()
     conditions: frozenset[str] = frozenset()
     rest: tuple[Node, ...] = ()
 
 
-@dataclass(frozen=True)
-class When:
+class When(NamedTuple):
     """The linear form that a block has if a scalar condition holds: `x % n` while x does not pass a multiple of n."""
 
     condition: str
     linear: Linear
 
 
-@dataclass(frozen=True)
-class Tail:
+class Tail(NamedTuple):
     """A block in memory of which only a part was computed: elsewhere every element is one scalar."""
 
     computed: Node  # a truth block
