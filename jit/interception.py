@@ -77,17 +77,25 @@ def all_launches() -> Iterator[None]:
 def wanted(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
     """Whether a call is to be offered to interceptors.
 
-    So it is when an argument is a tensor of a subclass (FakeTensor, FunctionalTensor, ...), a functorch
-    wrapper, a meta tensor or a symbolic number, when a torch dispatch mode is active, or inside `all_launches`.
+    So it is for a call that is not `plain`, and for every one inside `all_launches`.
+    """
+    if observers and getattr(_observing, "depth", 0):
+        return True
+    return not plain(args, kwargs)
+
+
+def plain(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a launch would run a kernel here and now, seen by nobody.
+
+    Not so when an argument is a tensor of a subclass (FakeTensor, FunctionalTensor, ...), a functorch wrapper, a meta
+    tensor or a symbolic number, or when a torch dispatch mode is active.
     """
     torch = sys.modules.get("torch")
     if torch is None:
-        return False
-    if observers and getattr(_observing, "depth", 0):
         return True
     if compat.dispatch_mode_active(torch):
-        return True
-    return any(_special(torch, value) for value in args) or any(_special(torch, value) for value in kwargs.values())
+        return False
+    return not any(_special(torch, value) for value in (*args, *kwargs.values()))
 
 
 def offer(kernel: Any, grid: Any, arguments: dict[str, Any], options: dict[str, Any], warmup: bool) -> Any:

@@ -1,12 +1,15 @@
 """``autotune`` and ``heuristics`` with Triton's interface.
 
 They wrap a kernel; the classes are Triton's own with what differs here: tuning asks the benchmarker and names the
-backend of the device that the arguments lie on, whatever driver is active.
+backend of the device that the arguments lie on, whatever driver is active; threads may launch one tuner at once; and
+where tensors stand for others (a graph is traced, an op is faked) nothing is timed, see `Autotuner.run`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +18,7 @@ from triton.runtime.autotuner import Config
 from triton.runtime.autotuner import Heuristics as TritonHeuristics
 from triton.runtime.driver import driver as triton_driver
 
-from . import device
+from . import device, interception
 from .launch import Launch
 
 __all__ = ["Autotuner", "Config", "Heuristics", "autotune", "heuristics"]
@@ -36,10 +39,58 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]
         benchmarker: Callable[..., Any] = triton_driver.active.get_benchmarker()
         return benchmarker
 
+    @property
+    def nargs(self) -> dict[str, Any] | None:
+        """The arguments of the launch that this thread is in the middle of."""
+        found: dict[str, Any] | None = _arguments.__dict__.get(id(self))
+        return found
+
+    @nargs.setter
+    def nargs(self, value: dict[str, Any] | None) -> None:
+        if value is None:
+            _arguments.__dict__.pop(id(self), None)
+        else:
+            _arguments.__dict__[id(self)] = value
+
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch with the best configuration, which the first launch for new key values finds by timing."""
-        with _driver_of(self, args, kwargs):
+        """Launch with the best configuration, which the first launch for new key values finds by timing.
+
+        A launch on fake tensors, while a graph is traced or under a torch dispatch mode takes the configuration that
+        is known for its key values, else the one that was best at the last launch, else the first one.
+        """
+        if not interception.plain(args, {k: v for k, v in kwargs.items() if k != "grid"}):
+            return self._run_without_timing(args, kwargs)
+        known = len(self.configs) == 1 or self._known_config(
+            {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        )
+        with contextlib.nullcontext() if known else _timing, _driver_of(self, args, kwargs):
             return super().run(*args, **kwargs)
+
+    def _run_without_timing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        try:
+            named = {**self.nargs, **kwargs}
+            config = self._known_config(named)
+            if config is None:
+                config = getattr(self, "best_config", None)
+            allowed = self.prune_configs(kwargs) if config is None and len(self.configs) > 1 else self.configs
+            if config is None:
+                config = allowed[0]
+            if config.pre_hook is not None:
+                config.pre_hook({**named, **config.all_kwargs()})
+            return self.fn.run(*args, **kwargs, **config.all_kwargs())
+        finally:
+            self.nargs = None
+
+    def _known_config(self, named: dict[str, Any]) -> Any:
+        """The configuration that was found for such arguments, under the key that Triton makes of them."""
+        arguments = {name: value for name, value in named.items() if name in self.arg_names}
+        values = [arguments[name] for name in self.keys if name in arguments]
+        values += [str(value.dtype) for value in arguments.values() if hasattr(value, "dtype")]
+        try:
+            return self.cache.get(tuple(values))
+        except TypeError:  # a symbolic size has no hash
+            return None
 
     def __repr__(self) -> str:
         return f"Autotuner({self.fn!r}, {len(self.configs)} configs, key={self.keys})"
@@ -53,6 +104,12 @@ class Heuristics(TritonHeuristics):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"Heuristics({self.fn!r}, {', '.join(self.values)})"
+
+
+# One at a time is timed: launches side by side would slow each other down, and what is restored is kept on the tuner.
+_timing = threading.RLock()
+# By thread, the arguments of launches that have begun, by identity of their tuner.
+_arguments = threading.local()
 
 
 @contextlib.contextmanager
@@ -123,3 +180,12 @@ def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callabl
         return Heuristics(fn, fn.arg_names, values)
 
     return decorate
+
+
+def _renew_lock() -> None:
+    """Whoever held the lock at a fork is not in the child."""
+    global _timing
+    _timing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

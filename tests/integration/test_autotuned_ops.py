@@ -1,0 +1,109 @@
+"""Autotuned kernels inside ops: timed on real tensors only, one launch in a graph, any number of threads."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import opgraft
+from opgraft.jit import autotune, jit
+
+timed = []
+
+
+def stopwatch(launch, quantiles):
+    """Notes that a configuration was tried."""
+    launch()
+    timed.append(1)
+    return [1.0, 1.0, 1.0]
+
+
+CONFIGS = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
+
+
+@autotune(configs=CONFIGS, key=["n"], restore_value=["x"], do_bench=stopwatch)
+@jit
+def increment_kernel(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+
+@opgraft.custom_op("ogtuned::increment_", mutates_args=["x"])
+def increment_(x: torch.Tensor) -> None:
+    increment_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, x.numel())
+
+
+def incremented(x):
+    y = x * 1
+    increment_(y)
+    return y
+
+
+@pytest.fixture
+def untuned(monkeypatch):
+    monkeypatch.setattr(increment_kernel, "cache", {})
+    timed.clear()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_graph_holds_one_launch_and_nothing_is_timed(untuned, device, dynamic):
+    compiled = torch.compile(incremented, fullgraph=True, dynamic=dynamic)
+    for n in (100, 200) if dynamic else (100,):
+        assert compiled(torch.zeros(n, device=device)).eq(1).all()
+    assert timed == [] and increment_kernel.cache == {}
+    captured = opgraft.testing.capture(incremented, torch.zeros(300, device=device))
+    assert len(captured.launches) == 1
+
+
+def test_fake_tensors_time_nothing(untuned):
+    increment_(torch.zeros(100, device="meta"))
+    assert timed == [] and increment_kernel.cache == {}
+
+
+def test_a_graph_takes_what_an_eager_call_found(untuned, device, monkeypatch):
+    x = torch.zeros(1000, device=device)
+    increment_(x)
+    assert len(timed) == 2 and x.eq(1).all()
+    monkeypatch.setattr(increment_kernel, "cache", dict.fromkeys(increment_kernel.cache, CONFIGS[1]))
+    captured = opgraft.testing.capture(incremented, x)
+    assert "BLOCK=128" in captured.post_grad[0]
+
+
+def test_pytorchs_own_check_of_an_op_passes(untuned, device):
+    torch.library.opcheck(torch.ops.ogtuned.increment_.default, (torch.zeros(64, device=device),))
+
+
+def test_threads(untuned, device):
+    wrong = []
+
+    def work(number):
+        try:
+            for n in range(1, 30):
+                x = torch.full((16 * n,), number, dtype=torch.float32, device=device)
+                increment_(x)
+                if not x.eq(number + 1).all():
+                    wrong.append((number, n))
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert increment_kernel.nargs is None
+
+
+def test_copies_of_a_tuner_launch(untuned):
+    for tuner in (copy.copy(increment_kernel), copy.deepcopy(increment_kernel)):
+        x = torch.zeros(100)
+        tuner[(2,)](x, 100)
+        assert x.eq(1).all()
+    assert pickle.loads(pickle.dumps(increment_kernel.fn)) is increment_kernel.fn
