@@ -7,6 +7,7 @@ what the user registered. Rule: ``torch.library``'s contract for ``setup_context
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -36,26 +37,30 @@ def autograd_kernel(overload: Any, formula: Formula, written: tuple[int, ...]) -
     function = _function(overload, formula)
     keyword_only = tuple(a.name for a in overload._schema.arguments if a.kwarg_only)
 
-    def below(keyset: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with _C._AutoDispatchBelowAutograd():
+    def below(keyset: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool) -> Any:
+        # An autograd function's forward runs with grad mode off; the next level of torch.func must see what was set.
+        with torch.set_grad_enabled(grad), _C._AutoDispatchBelowAutograd():
             return overload.redispatch(keyset & _C._after_autograd_keyset, *args, **kwargs)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        tracked = _C._any_requires_grad(*args) and _C.is_grad_enabled()
+        grad = _C.is_grad_enabled()
+        tracked = _C._any_requires_grad(*args) and grad
         if tracked or compat.transforms_active():
-            if written and tracked and any(_requires_grad(args[i]) for i in written if i < len(args)):
-                names = [overload._schema.arguments[i].name for i in written]
+            if written and tracked:
+                arguments = overload._schema.arguments
+                needing = [a.name for a, value in zip(arguments, args, strict=False) if _requires_grad(value)]
                 raise RuntimeError(
-                    f"{overload.name()}: writes {', '.join(names)}, and a written argument requires grad; "
-                    "opgraft has no derivative for in-place ops: clone it, or detach it first"
+                    f"{overload.name()}: writes {', '.join(arguments[i].name for i in written)}, and"
+                    f" {', '.join(needing)} requires grad; opgraft has no derivative for in-place ops: call it under"
+                    " torch.no_grad(), or with tensors that were detached or cloned"
                 )
             # The dispatcher leaves out trailing arguments that equal their defaults.
             args, kwargs = compat.fill_defaults(overload._schema, args, kwargs)
             flat, spec = pytree.tree_flatten(args)
             with compat.single_level_autograd_function():
-                result = function.apply(keyset, below, spec, kwargs, keyword_only, *flat)
+                result = function.apply(keyset, functools.partial(below, grad=grad), spec, kwargs, keyword_only, *flat)
         else:
-            result = below(keyset, args, kwargs)
+            result = below(keyset, args, kwargs, grad)
         for position in written:
             for tensor in pytree.tree_leaves(args[position] if position < len(args) else None):
                 if isinstance(tensor, torch.Tensor):

@@ -17,14 +17,14 @@ import torch
 
 from ..jit import interception
 
-__all__ = ["check_launch", "checked"]
+__all__ = ["check_launch", "check_result", "checked"]
 
 
 class _Running(NamedTuple):
     op: str
     declared: frozenset[str]
-    storages: dict[int, str]
-    """Storage identity of each tensor among the op's arguments, with the argument's name."""
+    storages: dict[int, list[str]]
+    """Storage identity of each tensor among the op's arguments, with the names of those that have it."""
 
 
 class _State(threading.local):
@@ -53,9 +53,9 @@ def check_launch(kernel: str, labels: Sequence[str], values: Sequence[Any], writ
     broken = {}
     for label, value, writes in zip(labels, values, written, strict=True):
         if writes and isinstance(value, torch.Tensor):
-            name = running.storages.get(_storage(value))
-            if name is not None and name not in running.declared:
-                broken[name] = label
+            names = running.storages.get(_storage(value), [])
+            if names and running.declared.isdisjoint(names):
+                broken[names[0]] = label
     if broken:
         wanted = sorted(running.declared | set(broken))
         promise = ", ".join(f'"{name}"' for name in wanted) + ("," if len(wanted) == 1 else "")
@@ -66,12 +66,27 @@ def check_launch(kernel: str, labels: Sequence[str], values: Sequence[Any], writ
         )
 
 
-def _storages(arguments: Mapping[str, Any]) -> dict[int, str]:
-    storages: dict[int, str] = {}
+def check_result(op: str, arguments: Mapping[str, Any], result: Any, returns: int) -> None:
+    """Raise when the body of ``op`` returned nothing where it should, or an argument or a view of one."""
+    if returns and result is None:
+        raise TypeError(f"{op}: the body returned None, but its annotation promises a result; is a return missing?")
+    storages = _storages(arguments)
+    for value in result if isinstance(result, (list, tuple)) else (result,):
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            names = storages.get(_storage(tensor)) if isinstance(tensor, torch.Tensor) else None
+            if names:
+                raise RuntimeError(
+                    f"{op}: the body returned its argument {names[0]!r}, or a view of it; an op returns new tensors:"
+                    " return a clone()"
+                )
+
+
+def _storages(arguments: Mapping[str, Any]) -> dict[int, list[str]]:
+    storages: dict[int, list[str]] = {}
     for name, value in arguments.items():
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor):
-                storages.setdefault(_storage(tensor), name)
+                storages.setdefault(_storage(tensor), []).append(name)
     return storages
 
 

@@ -21,7 +21,7 @@ def register(builder: Any) -> None:
     """Have Dynamo trace launches of our kernels as ops; ``builder`` is its module `variables.builder`."""
     from ..jit.function import JITFunction
     from ..jit.launch import Launch
-    from ..jit.native import extension
+    from ..jit.native import when_loaded
     from . import kernel_variable, launching
 
     launching.install()
@@ -36,6 +36,4 @@ def register(builder: Any) -> None:
         return
     table[JITFunction] = kernel_variable.wrap
     table[Launch] = kernel_variable.wrap_launch
-    native = extension()
-    if native is not None:
-        table[native.Launcher] = kernel_variable.wrap_launch
+    when_loaded(lambda native: table.__setitem__(native.Launcher, kernel_variable.wrap_launch))

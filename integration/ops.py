@@ -9,6 +9,7 @@ its result depends on is told to the compile caches (:mod:`.identity`).
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
@@ -20,7 +21,7 @@ from triton import knobs
 from ..jit.native import extension, ready
 from . import compat, launching
 from .autograd import Formula, autograd_kernel
-from .body import checked
+from .body import check_result, checked
 from .identity import OpIdentity
 from .schema import check_name, op_schema
 
@@ -62,6 +63,8 @@ def custom_op(
 
     Defining a name again replaces the op; graphs compiled from the earlier one are compiled anew.
     """
+    if not isinstance(name, str):
+        raise TypeError(f'custom_op takes the op\'s name, custom_op("namespace::name"), got {name!r}')
     if fn is None:
         return functools.partial(custom_op, name, mutates_args=mutates_args)  # type: ignore[return-value]
     return CustomOp(name, fn, mutates_args)
@@ -161,6 +164,17 @@ class CustomOp(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<opgraft op {self._op._schema}>"
 
+    def __copy__(self) -> CustomOp[P, R]:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CustomOp[P, R]:
+        """An op is shared by copies of what holds it, as Python functions are."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by the op's name and the module that defines it."""
+        return _find, (self._fn.__module__, self._qualname)
+
     def register_autograd(
         self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
     ) -> None:
@@ -218,7 +232,9 @@ class CustomOp(Generic[P, R]):
     def _run_checked(self, *args: Any, **kwargs: Any) -> Any:
         arguments = self._signature.bind(*args, **kwargs).arguments
         with checked(self._qualname, self._mutates, arguments):
-            return self._fn(*args, **kwargs)
+            result = self._fn(*args, **kwargs)
+        check_result(self._qualname, arguments, result, len(self._op._schema.returns))
+        return result
 
     def _decompose(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Open the op into its body while a graph is functionalized.
@@ -229,6 +245,16 @@ class CustomOp(Generic[P, R]):
             return mode.__torch_dispatch__(func, types, args, kwargs)
         with mode:
             return self._run_checked(*args, **(kwargs or {}))
+
+
+def _find(module: str, name: str) -> CustomOp[Any, Any]:
+    """The op of that name, which importing the module defines if it is not there yet."""
+    if name not in _defined:
+        importlib.import_module(module)
+    try:
+        return _defined[name]
+    except KeyError:
+        raise LookupError(f"no op {name} is defined, not even after importing {module}") from None
 
 
 # What an eager call asks, looked up once.

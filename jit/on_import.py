@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -37,11 +38,19 @@ def when_imported(name: str, action: Action) -> None:
 
 
 def _act(action: Action, module: ModuleType) -> None:
-    if isinstance(action, str):
-        home, _, function = action.partition(":")
-        action = getattr(importlib.import_module(home), function)
-        assert callable(action)
-    action(module)
+    """Act; an error is a warning, since whoever imports the module may know nothing of us."""
+    try:
+        if isinstance(action, str):
+            home, _, function = action.partition(":")
+            action = getattr(importlib.import_module(home), function)
+            assert callable(action)
+        action(module)
+    except Exception as error:
+        warnings.warn(
+            f"opgraft could not follow the import of {module.__name__} ({action}): {type(error).__name__}: {error}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 class _Finder:

@@ -11,7 +11,7 @@ Importing this package builds nothing and imports neither torch nor triton.
 
 from __future__ import annotations
 
-from .build import extension, ready
+from .build import extension, ready, when_loaded
 from .handles import Handle, Scratch, make_handle
 
-__all__ = ["Handle", "Scratch", "extension", "make_handle", "ready"]
+__all__ = ["Handle", "Scratch", "extension", "make_handle", "ready", "when_loaded"]

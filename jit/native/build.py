@@ -21,6 +21,7 @@ import sysconfig
 import tempfile
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,6 +47,7 @@ _lock = threading.Lock()
 _loads = itertools.count(1)
 _loaded: list[ModuleType | None] = []
 _pending: _Build | None = None
+_actions: list[Callable[[Any], object]] = []
 
 
 def extension() -> ModuleType | None:
@@ -56,6 +58,14 @@ def extension() -> ModuleType | None:
         if not _loaded:
             _loaded.append(_load_or_warn())
     return _loaded[0]
+
+
+def when_loaded(action: Callable[[Any], object]) -> None:
+    """Call ``action`` with the extension now, or as soon as it is loaded; never where it cannot be."""
+    if not _loaded:
+        _actions.append(action)
+    elif _loaded[0] is not None:
+        action(_loaded[0])
 
 
 def ready() -> bool:
@@ -153,7 +163,16 @@ def _configure(module: Any) -> None:
         resolve_grid=resolve_sizes,
         with_hooks=launch_hooks.launch_with_hooks,
     )
-    module.configure(**compat.torch_access())
+    # In a thread of its own, which no dispatch mode, transform or default device of the caller reaches.
+    access: list[dict[str, Any]] = []
+    probe = threading.Thread(target=lambda: access.append(compat.torch_access()), name="opgraft-probe")
+    probe.start()
+    probe.join()
+    if not access:
+        raise RuntimeError("reading torch's tensors could not be tried (the error was printed by its thread)")
+    module.configure(**access[0])
+    while _actions:
+        _actions.pop()(module)
 
 
 def _key(text: str) -> str:
