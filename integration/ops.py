@@ -63,7 +63,7 @@ def custom_op(
 
     Defining a name again replaces the op; graphs compiled from the earlier one are compiled anew.
     """
-    if not isinstance(name, str):
+    if callable(name):
         raise TypeError(f'custom_op takes the op\'s name, custom_op("namespace::name"), got {name!r}')
     if fn is None:
         return functools.partial(custom_op, name, mutates_args=mutates_args)  # type: ignore[return-value]
@@ -201,6 +201,8 @@ class CustomOp(Generic[P, R]):
         return (self._fn, self._formula.backward, self._formula.setup_context)
 
     def _undefine(self) -> None:
+        """Give way to an op of the same name: whoever still holds this one calls that."""
+        self._eager = self._op
         compat.register_identity(self._qualname, None)
         self._lib._destroy()
 

@@ -98,3 +98,13 @@ def test_num_warps_must_be_a_power_of_two():
 
     with pytest.raises(AssertionError, match="num_warps must be a power of 2, got 3"):
         kernel[(1,)](torch.zeros(1), num_warps=3)
+
+
+@triton.jit
+def returning_kernel(x_ptr):
+    return tl.load(x_ptr)
+
+
+def test_a_kernel_that_returns_a_value():
+    message = refusal(returning_kernel, torch.zeros(4))
+    assert re.search(r"tt.return of a value.*stores its results.*test_refusals.py", message)

@@ -63,6 +63,10 @@ class ModuleGenerator:
 
     def kernel(self) -> Kernel:
         entry = self.module.entry
+        for block in (block for region in entry.regions for block in region.blocks):
+            for op in block.operations[-1:]:
+                if op.name == "tt.return" and op.operands:
+                    raise unsupported(op, "of a value ends the kernel: a kernel stores its results and returns nothing")
         name = str(entry.attributes["sym_name"])
         symbol = cxx.identifier(name)
         if _LIBRARY.match(symbol):
