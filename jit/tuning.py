@@ -42,15 +42,15 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]
     @property
     def nargs(self) -> dict[str, Any] | None:
         """The arguments of the launch that this thread is in the middle of."""
-        found: dict[str, Any] | None = _arguments.__dict__.get(id(self))
+        found: dict[str, Any] | None = _launching.arguments.get(id(self))
         return found
 
     @nargs.setter
     def nargs(self, value: dict[str, Any] | None) -> None:
         if value is None:
-            _arguments.__dict__.pop(id(self), None)
+            _launching.arguments.pop(id(self), None)
         else:
-            _arguments.__dict__[id(self)] = value
+            _launching.arguments[id(self)] = value
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch with the best configuration, which the first launch for new key values finds by timing.
@@ -108,8 +108,16 @@ class Heuristics(TritonHeuristics):  # type: ignore[misc]
 
 # One at a time is timed: launches side by side would slow each other down, and what is restored is kept on the tuner.
 _timing = threading.RLock()
-# By thread, the arguments of launches that have begun, by identity of their tuner.
-_arguments = threading.local()
+
+
+class _Launching(threading.local):
+    """The arguments of the launches that this thread has begun, by identity of their tuner."""
+
+    def __init__(self) -> None:
+        self.arguments: dict[int, dict[str, Any]] = {}
+
+
+_launching = _Launching()
 
 
 @contextlib.contextmanager
