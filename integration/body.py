@@ -17,7 +17,7 @@ import torch
 
 from ..jit import interception
 
-__all__ = ["check_launch", "check_result", "checked"]
+__all__ = ["check_launch", "check_result", "checked", "tensors_of"]
 
 
 class _Running(NamedTuple):
@@ -72,8 +72,8 @@ def check_result(op: str, arguments: Mapping[str, Any], result: Any, returns: in
         raise TypeError(f"{op}: the body returned None, but its annotation promises a result; is a return missing?")
     storages = _storages(arguments)
     for value in result if isinstance(result, (list, tuple)) else (result,):
-        for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            names = storages.get(_storage(tensor)) if isinstance(tensor, torch.Tensor) else None
+        for tensor in tensors_of(value):
+            names = storages.get(_storage(tensor))
             if names:
                 raise RuntimeError(
                     f"{op}: the body returned its argument {names[0]!r}, or a view of it; an op returns new tensors:"
@@ -81,12 +81,17 @@ def check_result(op: str, arguments: Mapping[str, Any], result: Any, returns: in
                 )
 
 
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """The tensors of an op's argument: a tensor, or those of a list."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    return [item for item in items if isinstance(item, torch.Tensor)]
+
+
 def _storages(arguments: Mapping[str, Any]) -> dict[int, list[str]]:
     storages: dict[int, list[str]] = {}
     for name, value in arguments.items():
-        for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(tensor, torch.Tensor):
-                storages.setdefault(_storage(tensor), []).append(name)
+        for tensor in tensors_of(value):
+            storages.setdefault(_storage(tensor), []).append(name)
     return storages
 
 

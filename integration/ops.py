@@ -21,7 +21,7 @@ from triton import knobs
 from ..jit.native import extension, ready
 from . import compat, launching
 from .autograd import Formula, autograd_kernel
-from .body import check_result, checked
+from .body import check_result, checked, tensors_of
 from .identity import OpIdentity
 from .schema import check_name, op_schema
 
@@ -134,13 +134,12 @@ class CustomOp(Generic[P, R]):
         if tuple(kinds) not in self._seen:
             return self._op(*args)
         self._use_extension()
-        for position in self._written:
-            if position < len(args):
-                self._check_write(args[position])
+        written = [args[position] for position in self._written if position < len(args)]  # others are left at defaults
+        for value in written:
+            self._check_write(value)
         result = self._fn(*args)  # type: ignore[call-arg]
-        for position in self._written:
-            if position < len(args):
-                _count_write(args[position])
+        for value in written:
+            _count_write(value)
         return result
 
     def _use_extension(self) -> None:
@@ -221,9 +220,7 @@ class CustomOp(Generic[P, R]):
 
     def _check_write(self, value: Any) -> None:
         """Refuse to write a tensor several of whose elements are one: a kernel would run out of its memory."""
-        for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if not isinstance(tensor, torch.Tensor) or 0 not in tensor.stride():
-                continue
+        for tensor in tensors_of(value):
             if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
                 raise RuntimeError(
                     f"{self._qualname}: writes a tensor of shape {list(tensor.shape)} and strides"
@@ -271,9 +268,8 @@ _SIMPLE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.devic
 
 
 def _count_write(value: Any) -> None:
-    for tensor in value if isinstance(value, (list, tuple)) else (value,):
-        if isinstance(tensor, torch.Tensor):
-            torch.autograd.graph.increment_version(tensor)
+    for tensor in tensors_of(value):
+        torch.autograd.graph.increment_version(tensor)
 
 
 def _kind(value: Any) -> Any:

@@ -58,24 +58,19 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]
         A launch on fake tensors, while a graph is traced or under a torch dispatch mode takes the configuration that
         is known for its key values, else the one that was best at the last launch, else the first one.
         """
+        named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        known = self._known_config(named) if len(self.configs) > 1 else self.configs[0]
         if not interception.plain(args, {k: v for k, v in kwargs.items() if k != "grid"}):
-            return self._run_without_timing(args, kwargs)
-        known = len(self.configs) == 1 or self._known_config(
-            {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
-        )
+            return self._run_without_timing(known, named, args, kwargs)
         with contextlib.nullcontext() if known else _timing, _driver_of(self, args, kwargs):
             return super().run(*args, **kwargs)
 
-    def _run_without_timing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_without_timing(
+        self, known: Any, named: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         try:
-            named = {**self.nargs, **kwargs}
-            config = self._known_config(named)
-            if config is None:
-                config = getattr(self, "best_config", None)
-            allowed = self.prune_configs(kwargs) if config is None and len(self.configs) > 1 else self.configs
-            if config is None:
-                config = allowed[0]
+            config = known or getattr(self, "best_config", None) or self.prune_configs(kwargs)[0]
             if config.pre_hook is not None:
                 config.pre_hook({**named, **config.all_kwargs()})
             return self.fn.run(*args, **kwargs, **config.all_kwargs())

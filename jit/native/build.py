@@ -11,6 +11,7 @@ damaged file is rebuilt.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import itertools
@@ -76,22 +77,14 @@ def ready() -> bool:
     if not _lock.acquire(blocking=False):
         return False  # somebody is waiting for it
     try:
-        if not _loaded and _pending is None:
-            text = source()
-            manager = _cache(text)
-            module = _cached(manager)
-            if module is not None:
-                _configure(module)
-                _loaded.append(module)
-            else:
-                build = _Build(text, manager)
-                try:
-                    build.start()
-                    _pending = build
-                except RuntimeError:  # no more threads
-                    _loaded.append(_load_or_warn())
-        elif not _loaded and _pending is not None and not _pending.is_alive():
-            _loaded.append(_load_or_warn())
+        if not _loaded:
+            if _pending is None:
+                _pending = _begin()
+                if not _pending.is_built():
+                    with contextlib.suppress(RuntimeError):  # no more threads: it is built here
+                        _pending.start()
+            if not _pending.is_alive():
+                _loaded.append(_load_or_warn())
         return bool(_loaded)
     finally:
         _lock.release()
@@ -100,12 +93,16 @@ def ready() -> bool:
 class _Build(threading.Thread):
     """The compiler at work. Not a daemon: a script that ends before it leaves the extension to the next one."""
 
-    def __init__(self, text: str, manager: Any) -> None:
+    def __init__(self, text: str, manager: Any, cached: ModuleType | None) -> None:
         super().__init__(name="opgraft-build", daemon=False)
-        self._text, self._manager = text, manager
+        self._text, self._manager, self._cached = text, manager, cached
         self._binary = b""
         self._error: Exception | None = None
         self._unwritten: OSError | None = None
+
+    def is_built(self) -> bool:
+        """Whether the cache had it, so that there is nothing to compile."""
+        return self._cached is not None
 
     def run(self) -> None:
         try:
@@ -117,6 +114,8 @@ class _Build(threading.Thread):
 
     def module(self) -> ModuleType:
         """Wait, and load what was built. Raises what the compiler or the loader raises."""
+        if self._cached is not None:
+            return self._cached
         if self.ident is None:
             self.run()
         else:
@@ -141,6 +140,7 @@ def source() -> str:
 def _load_or_warn() -> ModuleType | None:
     try:
         module = load()
+        _configure(module)
     except Exception as error:
         warnings.warn(
             "opgraft's launch extension could not be built, kernels are launched by a slower Python path. It "
@@ -149,7 +149,6 @@ def _load_or_warn() -> ModuleType | None:
             stacklevel=4,
         )
         return None
-    _configure(module)
     return module
 
 
@@ -186,11 +185,13 @@ def _suffix() -> str:
 
 def load() -> ModuleType:
     """The extension, from the cache or built anew. Raises what the compiler or the loader raises."""
-    if _pending is not None:
-        return _pending.module()
+    return (_pending or _begin()).module()
+
+
+def _begin() -> _Build:
     text = source()
     manager = _cache(text)
-    return _cached(manager) or _Build(text, manager).module()
+    return _Build(text, manager, _cached(manager))
 
 
 def _cached(manager: Any) -> ModuleType | None:
