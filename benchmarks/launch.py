@@ -136,8 +136,11 @@ class Timer:
         """Key -> (call, kernels, whether it times itself) to key -> microseconds of a call in each round."""
         counts = {key: self.count(call, kernels) for key, (call, kernels, _) in calls.items()}
         times: dict[int, list[float]] = {key: [] for key in calls}
-        for _ in track(range(self.rounds), f"timing on {self.device}", console=Console(stderr=True)):
-            for key, (call, _, in_c) in calls.items():
+        keys = [*calls]
+        for number in track(range(self.rounds), f"timing on {self.device}", console=Console(stderr=True)):
+            first = number % len(keys)  # each round begins elsewhere: no way always follows the same one
+            for key in keys[first:] + keys[:first]:
+                call, _, in_c = calls[key]
                 self.synchronize()
                 times[key].append(call() / 1000 if in_c else self.once(call, counts[key]))
         return times
@@ -145,6 +148,9 @@ class Timer:
 
 def measure(device: str, rounds: int, seconds: float, only: str, best: bool) -> list[Row]:
     """All rows for one device."""
+    # Inductor's pool of compiling processes goes on starting after the graphs are there: its sixteen imports of torch
+    # beside the first rounds made them up to twice as slow. So all is compiled in this process.
+    torch._inductor.config.compile_threads = 1
     rows: list[tuple[Route, Row]] = []
     calls: dict[int, tuple[Callable[[], Any], int, bool]] = {}
     for route in track([*routes(device)], f"preparing on {device}", console=Console(stderr=True)):
@@ -313,7 +319,7 @@ def plot(rows: list[Row], path: Path) -> None:
 
 def main(
     device: Annotated[str, typer.Option(help="cpu, cuda or all")] = "all",
-    rounds: Annotated[int, typer.Option(help="rounds, of which the median counts")] = 15,
+    rounds: Annotated[int, typer.Option(help="rounds, of which the median counts")] = 41,
     seconds: Annotated[float, typer.Option(help="time of one way in one round, at most")] = 0.02,
     best: Annotated[bool, typer.Option(help="count the best round instead, for a machine that is busy")] = False,
     only: Annotated[str, typer.Option(help="only ways whose group and name contain this")] = "",

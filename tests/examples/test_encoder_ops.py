@@ -1,12 +1,19 @@
 """The example's four ops against PyTorch in double precision, values and gradients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 import torch.nn.functional as F
 from encoder_ops import MAX_TOKENS, add_layer_norm, bias_gelu, masked_softmax, mean_pool
 from torch import Tensor
+
+
+@pytest.fixture(autouse=True)
+def _everything_on(device: str) -> Iterator[None]:
+    """Each test holds for CPU and CUDA alike: what it makes lies there."""
+    with torch.device(device):
+        yield
 
 
 def plain_layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -134,9 +141,9 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_pytorch_own_check_of_an_op_passes(name: str) -> None:
-    args = tuple(
-        arg.clone().requires_grad_() if isinstance(arg, Tensor) and arg.is_floating_point() else arg
-        for arg in CALLS[name]
-    )
+def test_pytorch_own_check_of_an_op_passes(name: str, device: str) -> None:
+    args = tuple(arg.to(device, copy=True) if isinstance(arg, Tensor) else arg for arg in CALLS[name])
+    for arg in args:
+        if isinstance(arg, Tensor) and arg.is_floating_point():
+            arg.requires_grad_()
     torch.library.opcheck(getattr(torch.ops.encoder, name).default, args)
