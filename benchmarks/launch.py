@@ -116,7 +116,9 @@ class Timer:
             torch.cuda.synchronize()
 
     def once(self, call: Callable[[], Any], count: int) -> float:
-        """Microseconds of one call on the host, over `count` of them."""
+        """Microseconds of one call on the host, over `count` of them, after some that find the caches cold."""
+        for _ in range(count // 4):
+            call()
         self.synchronize()
         start = time.perf_counter_ns()
         for _ in range(count):
