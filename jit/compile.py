@@ -89,7 +89,7 @@ def compile(
             entry = None if always else store.find(key, metadata_name, is_code=is_code)
             if entry is not None:
                 return _Built(entry, None)
-            found: dict[str, Any] = {}
+            collector = notes.Collector()
             artefacts = run_pipeline(
                 src,
                 context,
@@ -99,7 +99,8 @@ def compile(
                 hash=hash,
                 env_vars=env_vars,
                 timer=timer,
-                on_stage=lambda stage, module, context: notes.collect(found, stage, module, context),
+                on_stage=collector.after_stage,
+                before_last=collector.begin,
             )
             files = artefacts.contents()
             record = Record(
@@ -107,7 +108,7 @@ def compile(
                 name=kernel_name(src),
                 metadata_name=metadata_name,
                 files={name: checksum(data) for name, data in files.items()},
-                notes=found,
+                notes=collector.finish(),
                 created=time.time(),
                 times=timer.microseconds(),
             )

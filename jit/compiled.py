@@ -207,10 +207,8 @@ class CompiledKernel(TritonCompiledKernel):  # type: ignore[misc]
             )
         from .sources import parse_module
 
-        facts: dict[str, Any] = {}
         module, context = parse_module(self.asm[stage], stage, backend_for(self._target))
-        notes.collect(facts, stage, module, context)
-        return facts
+        return notes.collect(module, context)
 
     def handle(self, fallback: Callable[..., Any] | None = None, *, constants: bool = True) -> Handle:
         """This kernel as a callable in C, `handle(stream, *arguments, grid0, grid1, grid2)`.

@@ -1,19 +1,20 @@
 """Facts about a kernel that are read off its IR while it is compiled and kept with it in the store.
 
-`collect(notes, stage, module, context)` is called with the result of each stage; `written(notes)` reads back
-which arguments the kernel writes. Notes are plain JSON data and say which version of the analysis they are
-of.
+A `Collector` takes the result of each stage of a compile; `written(notes)` reads back which arguments the kernel
+writes. Notes are plain JSON data and say which version of the analysis they are of.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from .written_arguments import WrittenArguments
 
@@ -30,22 +31,79 @@ def analysis_version() -> str:
     return tree_digest(str(Path(__file__).parent), ("ir", "notes.py"), (".py",), digest_folder())
 
 
-def collect(notes: dict[str, Any], stage: str, module: Any, context: Any) -> None:
-    """Add to `notes` what the result of `stage` shows, unless an earlier stage did."""
-    if stage not in STAGES or "written" in notes:
-        return
-    notes["written"] = {"version": analysis_version(), **analyse(module, context)}
+class Collector:
+    """Gathers the notes of one compile: the IR's text as soon as there is one, what it shows beside the last stage.
+
+    The last stage is a compiler or an assembler in a process of its own, which leaves this one idle.
+    """
+
+    def __init__(self) -> None:
+        self._notes: dict[str, Any] = {}
+        self._read: Callable[[], dict[str, Any]] | None = None
+        self._thread: threading.Thread | None = None
+
+    def after_stage(self, stage: str, module: Any, context: Any) -> None:
+        """Take the result of a stage, before the next one changes it."""
+        if stage in STAGES and self._read is None:
+            self._read = _reader(module, context)
+
+    def begin(self) -> None:
+        """Analyse from now on, in a thread."""
+        if self._read is not None and self._thread is None:
+            thread = threading.Thread(target=self._analyse, name="opgraft-notes")
+            with contextlib.suppress(RuntimeError):  # no more threads: `finish` does it
+                thread.start()
+                self._thread = thread
+
+    def finish(self) -> dict[str, Any]:
+        """The notes."""
+        if self._thread is not None:
+            self._thread.join()
+        if not self._notes and self._read is not None:
+            self._analyse()
+        return self._notes
+
+    def _analyse(self) -> None:
+        assert self._read is not None
+        self._notes = _notes(self._read())
+
+
+def collect(module: Any, context: Any) -> dict[str, Any]:
+    """The notes that the result of one of `STAGES` gives."""
+    return _notes(analyse(module, context))
+
+
+def _notes(found: dict[str, Any]) -> dict[str, Any]:
+    return {"written": {"version": analysis_version(), **found}}
 
 
 def analyse(module: Any, context: Any) -> dict[str, Any]:
     """What a Triton module shows of its kernel, as plain data."""
+    return _reader(module, context)()
+
+
+def _reader(module: Any, context: Any) -> Callable[[], dict[str, Any]]:
+    """What reads the facts off a module as it is now; it no longer needs the module."""
     from .ir import generic_text, parse, written_arguments
 
+    # A kernel compiles and runs also where its IR has something that the analysis does not know.
     try:
-        return dataclasses.asdict(written_arguments(parse(generic_text(module, context))))
+        text = generic_text(module, context)
     except Exception as error:
-        # A kernel compiles and runs also where its IR has something that the analysis does not know.
-        return {"fault": f"{type(error).__name__}: {error}"}
+        fault = _fault(error)
+        return lambda: fault
+
+    def read() -> dict[str, Any]:
+        try:
+            return dataclasses.asdict(written_arguments(parse(text)))
+        except Exception as error:
+            return _fault(error)
+
+    return read
+
+
+def _fault(error: Exception) -> dict[str, Any]:
+    return {"fault": f"{type(error).__name__}: {error}"}
 
 
 def written(notes: Mapping[str, Any], signature: Mapping[str, Any]) -> WrittenArguments | None:

@@ -116,11 +116,12 @@ def run_pipeline(
     env_vars: dict[str, Any],
     timer: CompileTimer,
     on_stage: Callable[[str, Any, Any], None] = lambda stage, module, context: None,
+    before_last: Callable[[], None] = lambda: None,
 ) -> Artefacts:
     """Compile `src` through every stage of `backend`.
 
     `on_stage(stage, module, context)` is called with the result of each stage, before the next one changes
-    it.
+    it, `before_last()` before the last stage.
 
     `context` is the MLIR context that an IR file was parsed in, or None. Errors of the frontend and of the
     stages pass through.
@@ -161,6 +162,8 @@ def run_pipeline(
     overrides = get_override_manager(src.hash()) if knobs.compilation.override else None
     dumps = get_dump_manager(src.hash()) if knobs.compilation.dump_ir else None
     for stage, lower in remaining:
+        if stage == remaining[-1][0]:
+            before_last()
         lowered = lower(module, metadata)
         file_name = f"{stem}.{stage}"
         override = _override(overrides, metadata, file_name, stage)

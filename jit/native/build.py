@@ -105,6 +105,8 @@ class _Build(threading.Thread):
         return self._cached is not None
 
     def run(self) -> None:
+        if threading.current_thread() is self:
+            _yield_to_others()
         try:
             self._binary = _compile(self._text)
         except Exception as error:
@@ -125,6 +127,15 @@ class _Build(threading.Thread):
         if self._unwritten is not None:
             warnings.warn(f"the launch extension cannot be cached: {self._unwritten}", stacklevel=6)
         return load_from_memory(_NAME, self._binary)
+
+
+def _yield_to_others() -> None:
+    """What this thread starts runs where others leave time: the first kernel is compiled at the same time."""
+    # On Linux each thread has a priority of its own, which its child processes inherit.
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(own + 10, 19))
 
 
 def source() -> str:

@@ -187,6 +187,17 @@ def test_the_first_launch_does_not_wait_for_it(tmp_path, end, expected):
     assert cached(tmp_path, ".so").stat().st_size > 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="a thread has a priority of its own on Linux only")
+def test_what_is_built_in_the_background_leaves_the_cores_to_others(monkeypatch):
+    here, seen = os.getpriority(os.PRIO_PROCESS, 0), []
+    monkeypatch.setattr(build, "_compile", lambda text: seen.append(os.getpriority(os.PRIO_PROCESS, 0)) or b"")
+    work = build._Build(SMALL % 1, None, None)
+    work.start()
+    work.join()
+    work.run()  # somebody waits for it
+    assert seen == [min(here + 10, 19), here] and os.getpriority(os.PRIO_PROCESS, 0) == here
+
+
 WITHOUT_COMPILER = """
 import ctypes, warnings
 import torch

@@ -192,6 +192,36 @@ def test_an_answer_of_another_version_of_the_analysis_is_not_believed(compiled, 
     assert again.written == expected and seen == [1]
 
 
+def test_it_is_analysed_while_the_last_stage_runs(kernels, monkeypatch):
+    from opgraft.jit import ir
+    from opgraft.jit.backends.cpu import stages
+
+    analysed, seen = threading.Event(), []
+    find, build = ir.written_arguments, stages.make_so
+
+    def analyse(module):
+        seen.append(threading.current_thread())
+        analysed.set()
+        return find(module)
+
+    def last_stage(*args):
+        seen.append(analysed.wait(60))
+        return build(*args)
+
+    monkeypatch.setattr(ir, "written_arguments", analyse)
+    monkeypatch.setattr(stages, "make_so", last_stage)
+    assert compile(kernels.add_source(), kernels.cpu_target()).written.written == (2,)
+    assert seen[0] is not threading.current_thread() and seen[1] is True
+
+
+def test_it_is_analysed_where_no_thread_can_be_started(kernels, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert compile(kernels.add_source(), kernels.cpu_target()).written.written == (2,)
+
+
 def test_a_kernel_whose_ir_cannot_be_analysed_counts_as_writing_everything(kernels, monkeypatch):
     from opgraft.jit import ir
 

@@ -219,7 +219,7 @@ def test_a_cache_folder_that_vanishes_during_a_compile(kernels, events, cache, s
 
     use(cache, monkeypatch, digests)
     with monkeypatch.context() as patch:
-        patch.setattr(notes, "collect", lambda *stage: shutil.rmtree(cache, ignore_errors=True))
+        patch.setattr(notes.Collector, "begin", lambda self: shutil.rmtree(cache, ignore_errors=True))
         compile(kernels.add_source(), kernels.CUDA)
     compile(kernels.add_source(), kernels.CUDA)
     assert [event.outcome for event in events] == ["compiled", "stored"]
