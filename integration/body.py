@@ -9,15 +9,17 @@ launch keeps is not an error (a branch not taken may keep it).
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from triton.runtime.jit import JITFunction as TritonJITFunction
 
 from ..jit import interception
 
-__all__ = ["check_launch", "check_result", "checked", "tensors_of"]
+__all__ = ["check_launch", "check_result", "checked", "explain_stock_kernel", "tensors_of"]
 
 
 class _Running(NamedTuple):
@@ -64,6 +66,19 @@ def check_launch(kernel: str, labels: Sequence[str], values: Sequence[Any], writ
             f"{running.op}: the launch of {kernel} writes {what}, which the op does not declare. "
             f"Declare it with mutates_args=({promise}), or write to a tensor that the body allocates."
         )
+
+
+def explain_stock_kernel(op: str, error: BaseException) -> None:
+    """Raise a TypeError that says what to do when ``error`` comes from a launch of Triton's own runtime."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    kernels = (frame.f_locals.get("self") for frame in frames if frame.f_code is TritonJITFunction.run.__code__)
+    name = next((kernel.__name__ for kernel in kernels if isinstance(kernel, TritonJITFunction)), None)
+    if name is not None:
+        raise TypeError(
+            f"{op}: the body launches {name}, a kernel of triton.jit, with tensors that have no memory (the op is being"
+            f" traced). Triton's runtime cannot trace it: define {name} with opgraft.jit.jit, or write"
+            f" {name} = opgraft.jit.jit({name}) before the op."
+        ) from error
 
 
 def check_result(op: str, arguments: Mapping[str, Any], result: Any, returns: int) -> None:

@@ -18,10 +18,11 @@ import torch
 from torch.autograd import forward_ad
 from triton import knobs
 
+from ..jit import interception
 from ..jit.native import extension, ready
 from . import compat, launching
 from .autograd import Formula, autograd_kernel
-from .body import check_result, checked, tensors_of
+from .body import check_result, checked, explain_stock_kernel, tensors_of
 from .identity import OpIdentity
 from .schema import check_name, op_schema
 
@@ -231,7 +232,12 @@ class CustomOp(Generic[P, R]):
     def _run_checked(self, *args: Any, **kwargs: Any) -> Any:
         arguments = self._signature.bind(*args, **kwargs).arguments
         with checked(self._qualname, self._mutates, arguments):
-            result = self._fn(*args, **kwargs)
+            try:
+                result = self._fn(*args, **kwargs)
+            except Exception as error:
+                if not interception.plain(args, kwargs):
+                    explain_stock_kernel(self._qualname, error)
+                raise
         check_result(self._qualname, arguments, result, len(self._op._schema.returns))
         return result
 

@@ -139,6 +139,15 @@ def test_none_as_an_argument():
     assert torch.equal(out, x + x)
 
 
+@pytest.mark.cpu_active
+def test_a_tensor_that_is_not_on_the_cpu_is_refused_by_name():
+    here, elsewhere = torch.zeros(32), torch.zeros(32, device="meta")
+    with pytest.raises(ValueError, match=r"argument 'bias_ptr' is a tensor on meta, .* \.to\('cpu'\)"):
+        optional_kernel[(1,)](here, elsewhere, here, BLOCK=32)
+    with pytest.raises(ValueError, match="argument 1 is a tensor on meta"):
+        tuple_kernel[(1,)]((here, elsewhere), here, (2.0, (3.0,)), BLOCK=32)
+
+
 def test_launch_hooks_are_called():
     seen = []
     hooks = triton.knobs.runtime

@@ -12,6 +12,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import opgraft
 from opgraft.jit import jit
@@ -130,6 +131,42 @@ def test_a_body_that_returns_no_new_tensor(body, error, message):
         op(torch.ones(4))
     with pytest.raises(Exception, match=message):
         torch.compile(op, fullgraph=True, backend="aot_eager")(torch.ones(4))
+
+
+def stock(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+
+STOCK = triton.jit(stock)
+STOCK_KERNELS = {
+    "jit": (STOCK, {"BLOCK": 64}),
+    "heuristics": (triton.heuristics({"BLOCK": lambda arguments: 64})(STOCK), {}),
+    "autotune": (triton.autotune([triton.Config({"BLOCK": 64})], key=[])(STOCK), {}),
+}
+
+
+@pytest.mark.parametrize("kind", STOCK_KERNELS)
+@pytest.mark.parametrize("trace", ["compile", "make_fx", "meta"])
+def test_a_kernel_of_tritons_own_runtime_is_refused_by_name_where_it_would_be_traced(device, kind, trace):
+    kernel, options = STOCK_KERNELS[kind]
+
+    @opgraft.custom_op(f"ogcontract::stock_{kind}_{trace}_{device}")
+    def op(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        kernel[(2,)](x, out, x.numel(), **options)
+        return out
+
+    x = torch.randn(100, device=device)
+    with pytest.raises(
+        Exception, match=r"launches stock, a kernel of triton\.jit.* stock = opgraft\.jit\.jit\(stock\)"
+    ):
+        if trace == "compile":
+            torch.compile(op, fullgraph=True)(x)
+        elif trace == "make_fx":
+            make_fx(op, tracing_mode="fake")(x)
+        else:
+            op(x.to("meta"))
 
 
 def test_the_decorator_without_a_name():

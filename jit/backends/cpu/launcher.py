@@ -58,6 +58,10 @@ class CPULauncher:
                 self._handles[function] = handle
         if self._nested:
             arguments = tuple(flatten_like(self._signature, arguments))
+        # Triton's CUDA launcher asks the driver whether it can reach an address; here a wrong one ends the process.
+        for index, value in enumerate(arguments):
+            if not getattr(value, "is_cpu", True):
+                raise ValueError(self._elsewhere(index, value))
         if enter_hook is not None:
             enter_hook(launch_metadata)
         handle(stream, *arguments, grid0, grid1, grid2)
@@ -65,6 +69,13 @@ class CPULauncher:
             exit_hook(launch_metadata)
         if self._asserts:
             raise_fault(function, self._name)
+
+    def _elsewhere(self, index: int, value: Any) -> str:
+        name = f"argument {self._argument_names[index]!r}" if self._argument_names else f"argument {index}"
+        return (
+            f"{self._name}: {name} is a tensor on {value.device}, and this launch is on the CPU, which is Triton's"
+            " active device; move it with .to('cpu'), or launch through opgraft.jit.jit, which goes by the tensors"
+        )
 
 
 def raise_fault(function: int, name: str) -> None:
