@@ -15,6 +15,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from . import forks
 from .compat import TritonAsyncCompileMode, TritonFutureKernel, active_async_mode
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from .compiled import CompiledKernel
 
-_lock = threading.RLock()
+_lock = forks.rlock()
 
 
 class FutureKernel(TritonFutureKernel):  # type: ignore[misc]
@@ -200,11 +201,3 @@ def _is_alive(mode: Any) -> bool:
     """Whether the mode was entered in this process: a forked child inherits it without its threads."""
     owner: int = mode.__dict__.setdefault("_opgraft_owner", os.getpid())
     return owner == os.getpid()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -13,9 +13,10 @@ import json
 import os
 import re
 import sys
-import threading
 import warnings
 from typing import TYPE_CHECKING, Any
+
+from . import forks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -105,7 +106,7 @@ class History:
     """The variants of each kernel that this process has asked for, to compare new ones with."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._keys: dict[str, collections.OrderedDict[str, Mapping[str, Any]]] = {}
 
     def add(self, kernel: str, key: Mapping[str, Any], hash: str, values: Mapping[str, Any]) -> str:
@@ -145,7 +146,7 @@ history = History()
 
 # ---- an argument whose values keep compiling ----
 
-_watch_lock = threading.Lock()
+_watch_lock = forks.lock()
 # (kernel, argument, digest of everything else in the key) -> the values of the argument.
 _seen: collections.OrderedDict[tuple[str, str, str], list[str]] = collections.OrderedDict()
 _SEEN_KEPT = 4096
@@ -208,12 +209,3 @@ def _warn(kernel: str, name: str, values: list[str], key: Mapping[str, Any]) -> 
         RecompileWarning,
         stacklevel=2,
     )
-
-
-def _after_fork() -> None:
-    global _watch_lock
-    _watch_lock = threading.Lock()
-    history._lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -6,22 +6,13 @@
 from __future__ import annotations
 
 import importlib
-import os
-import threading
 import weakref
 from typing import Any
 
+from . import forks
+
 _kernels: dict[str, list[weakref.ref[Any]]] = {}
-_lock = threading.RLock()
-
-
-def _after_fork() -> None:
-    """Another thread of the parent may have held the lock."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_lock = forks.rlock()
 
 
 def qualified_name(kernel: Any) -> str:

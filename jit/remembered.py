@@ -16,8 +16,6 @@ changed, and hands the call back to `run` when something did.
 from __future__ import annotations
 
 import inspect
-import os
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +23,7 @@ from triton import knobs
 from triton.runtime.driver import driver as triton_driver
 from triton.runtime.jit import JITCallable as TritonJITCallable
 
-from . import compat, interception
+from . import compat, forks, interception
 from .dependencies import ABSENT, CellScope
 from .native import ready
 from .native.launch_hooks import no_hook_watches
@@ -34,7 +32,7 @@ from .native.launch_hooks import no_hook_watches
 _BY_VALUE = frozenset({int, bool, float, str, type(None)})
 _SUPPORTED_DRIVERS = {"cpu": "opgraft.jit.backends.cpu.driver", "cuda": "triton.backends.nvidia.driver"}
 
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 class Memory:
@@ -254,12 +252,3 @@ def _environment_watches() -> list[tuple[Any, Any, Any]] | None:
     if hasattr(triton_driver, "_active"):
         watches.append((vars(triton_driver), "_active", triton_driver._active))
     return watches
-
-
-def _renew_lock() -> None:
-    """Whoever held the lock at a fork is not in the child."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)

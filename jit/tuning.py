@@ -8,7 +8,6 @@ where tensors stand for others (a graph is traced, an op is faked) nothing is ti
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from triton.runtime.autotuner import Config
 from triton.runtime.autotuner import Heuristics as TritonHeuristics
 from triton.runtime.driver import driver as triton_driver
 
-from . import device, interception
+from . import device, forks, interception
 from .launch import Launch
 
 __all__ = ["Autotuner", "Config", "Heuristics", "autotune", "heuristics"]
@@ -102,7 +101,7 @@ class Heuristics(TritonHeuristics):  # type: ignore[misc]
 
 
 # One at a time is timed: launches side by side would slow each other down, and what is restored is kept on the tuner.
-_timing = threading.RLock()
+_timing = forks.rlock()
 
 
 class _Launching(threading.local):
@@ -183,12 +182,3 @@ def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callabl
         return Heuristics(fn, fn.arg_names, values)
 
     return decorate
-
-
-def _renew_lock() -> None:
-    """Whoever held the lock at a fork is not in the child."""
-    global _timing
-    _timing = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)

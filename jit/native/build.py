@@ -27,6 +27,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .. import forks
+
 _NAME = "opgraft_launch"
 _FILES = (
     "launch.h",
@@ -44,7 +46,7 @@ _FILES = (
 )
 _FLAGS = ["-O2", "-fvisibility=hidden"]
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _loads = itertools.count(1)
 _loaded: list[ModuleType | None] = []
 _pending: _Build | None = None
@@ -307,9 +309,9 @@ def _loader(name: str, path: str) -> Any:
 
 
 def _forget_build() -> None:
-    """A forked child has neither the thread nor who held the lock."""
-    global _lock, _pending
-    _lock, _pending = threading.Lock(), None
+    """A forked child does not have the thread."""
+    global _pending
+    _pending = None
 
 
 os.register_at_fork(after_in_child=_forget_build)

@@ -19,6 +19,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from .. import forks
 from .trust import is_trusted
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _SMALL = 1 << 16
 # Seconds after which the stamp of a file is taken to be final.
 _SETTLED = 2.0
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _known: dict[str, str] = {}
 
 
@@ -129,11 +130,3 @@ def tree_digest(root: str, parts: Iterable[str], suffixes: tuple[str, ...], fold
         return hashlib.sha256(contents.encode()).hexdigest()
 
     return _digest(folder, text, changed, os.path.basename(root), compute)
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

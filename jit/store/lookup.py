@@ -13,11 +13,11 @@ import dataclasses
 import os
 import shutil
 import tempfile
-import threading
 from typing import TYPE_CHECKING, Any
 
 from triton.runtime.cache import FileCacheManager
 
+from .. import forks
 from .inventory import keep_within_limit
 from .place import FolderPlace, Place, cache_folder, place_for
 from .record import Damaged, Record, checksum, key_hash
@@ -42,7 +42,7 @@ class Entry:
 # Entries that could not be written, by hash; the oldest go first.
 _in_memory: dict[str, Entry] = {}
 _MEMORY_ENTRIES = 1024
-_memory_lock = threading.Lock()
+_memory_lock = forks.lock()
 
 
 def find(
@@ -163,7 +163,7 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-_aside_lock = threading.Lock()
+_aside_lock = forks.lock()
 _aside: tuple[int, str] | None = None
 
 
@@ -196,12 +196,3 @@ def _remove_aside(owner: int, folder: str) -> None:
     # A forked child inherits this; the folder is its parent's.
     if owner == os.getpid():
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _after_fork() -> None:
-    global _memory_lock, _aside_lock
-    _memory_lock = threading.Lock()
-    _aside_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
