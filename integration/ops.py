@@ -60,7 +60,8 @@ def custom_op(
         A :class:`CustomOp`, called like the body.
 
     Raises:
-        ValueError: for a name or annotations that make no schema.
+        ValueError: for a name or annotations that make no schema, for a name that another library's op has, and
+            for a name in ``mutates_args`` that is no parameter.
 
     Defining a name again replaces the op; graphs compiled from the earlier one are compiled anew.
     """
@@ -91,6 +92,10 @@ class CustomOp(Generic[P, R]):
         previous = _defined.pop(name, None)
         if previous is not None:
             previous._undefine()
+        elif hasattr(getattr(torch.ops, namespace), op_name):
+            raise ValueError(
+                f"{name} is an op of torch or of another library already; give yours a namespace of its own"
+            )
         self._lib = torch.library.Library(namespace, "FRAGMENT")
         self._lib.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         self._op = cast(Any, getattr(getattr(torch.ops, namespace), op_name).default)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,13 @@ def op_schema(fn: Callable[..., Any], name: str, mutates_args: tuple[str, ...]) 
     Raises ValueError, naming the function, when annotations are missing or have no schema type, or
     when ``mutates_args`` names something that is no tensor argument.
     """
+    parameters = inspect.signature(fn).parameters
+    strangers = [item for item in mutates_args if item not in parameters]
+    if strangers:
+        raise ValueError(
+            f"{fn.__module__}.{fn.__qualname__}: mutates_args names {', '.join(map(repr, strangers))}, and the body's parameters are"
+            f" {', '.join(map(repr, parameters)) or 'none'}; name the tensors that it writes (none: leave it out)"
+        )
     try:
         schema: str = torch.library.infer_schema(fn, op_name=name, mutates_args=mutates_args)
     except ValueError as error:

@@ -9,9 +9,10 @@ values.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import keyword
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import arguments
@@ -60,6 +61,19 @@ def make_plain_binder(name: str, signature: inspect.Signature) -> PlainBinder:
     """The binder that only names each argument: ``binder(*args, **kwargs) -> (arguments, options)``."""
     binder: PlainBinder = _define(name, signature, [f"return {_mapping(signature)}, {_options_name(signature)}"], {})
     return binder
+
+
+def with_hint(error: TypeError, signature: inspect.Signature, given: Iterable[str]) -> TypeError:
+    """What a binder raised; where arguments are missing, with the keywords that were probably meant for them."""
+    if " missing " not in str(error):
+        return error
+    open_ = [name for name in signature.parameters if name not in given]
+    hints = [
+        f"{name!r} is no parameter, did you mean {near[0]!r}?"
+        for name in given
+        if name not in signature.parameters and (near := difflib.get_close_matches(name, open_, n=1))
+    ]
+    return TypeError(f"{error}; {' '.join(hints)}") if hints else error
 
 
 def _mapping(signature: inspect.Signature) -> str:

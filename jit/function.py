@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction as TritonJITFunction
 
 from . import compat, device, events, grid, hooks, interception, keys, registry
 from .async_compile import FutureKernel, submit_compile
-from .binder import Binder, PlainBinder, make_binder, make_plain_binder
+from .binder import Binder, PlainBinder, make_binder, make_plain_binder, with_hint
 from .callable import JITCallable
 from .compile import compile
 from .compiled import CompiledKernel
@@ -163,7 +163,10 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
     ) -> Any:
         """The launch on one device. ``given`` are the keywords as they were passed."""
         kernels, first_keys, target, backend, binder = self.device_caches[place.key]
-        arguments, specialization, options = binder(*args, **kwargs)
+        try:
+            arguments, specialization, options = binder(*args, **kwargs)
+        except TypeError as error:
+            raise with_hint(error, self.signature, given) from None
         pipeline = compat.stages_inspection()
         if pipeline is not None:
             specialization.append(f'("custom_pipeline", {pipeline[1]})')
@@ -221,7 +224,10 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
         """Arguments by parameter name, defaults included, and the other keywords. No value is looked at."""
         if self._plain_binder is None:
             self._plain_binder = make_plain_binder(self.__name__, self.signature)
-        return self._plain_binder(*args, **kwargs)
+        try:
+            return self._plain_binder(*args, **kwargs)
+        except TypeError as error:
+            raise with_hint(error, self.signature, kwargs) from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import reprlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -251,7 +252,10 @@ def refusal(name: str, value: Any) -> str:
         advice = "pass a tuple"
     elif inspect.isfunction(value):
         advice = "decorate the function with jit to pass it"
-    return f"argument {name!r}: failed to specialize argument of type: {kind.__name__} ({value!r}); {advice}"
+    elif kind.__module__ == "numpy":
+        advice = "torch.from_numpy(...) makes it a tensor, on the same memory"
+    shown = reprlib.repr(value)
+    return f"argument {name!r}: failed to specialize argument of type: {kind.__name__} ({shown}); {advice}"
 
 
 def _described(value: Any) -> str:

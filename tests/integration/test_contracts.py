@@ -180,6 +180,21 @@ def test_the_decorator_without_a_name():
 # -- Copies ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["aten::relu", "aten::add", "ogforeign::op"])
+def test_the_name_of_an_op_of_others_is_refused(name):
+    library = torch.library.Library("ogforeign", "FRAGMENT")
+    library.define("op(Tensor x) -> Tensor")
+    with pytest.raises(ValueError, match=rf"{name} is an op of torch or of another library already"):
+        opgraft.custom_op(name, triple.__wrapped__)
+    library._destroy()
+
+
+@pytest.mark.parametrize("names", ["unknown", ["x", "y"], {"out"}])
+def test_a_promise_to_write_what_is_no_parameter(names):
+    with pytest.raises(ValueError, match=r"triple: mutates_args names '\w+', and the body's parameters are 'x'"):
+        opgraft.custom_op("ogcontract::promise", triple.__wrapped__, mutates_args=names)
+
+
 def test_copies_and_pickles_of_an_op_are_the_op():
     assert copy.copy(triple) is copy.deepcopy(triple) is pickle.loads(pickle.dumps(triple)) is triple
     module = torch.nn.Module()

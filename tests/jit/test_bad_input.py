@@ -1,5 +1,6 @@
 """Wrong calls: each is refused with what was passed, what is expected and what to do, and launches nothing."""
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -36,6 +37,16 @@ def test_a_keyword_that_triton_dropped(name, x):
 def test_a_missing_argument(x):
     with refused(TypeError, r"fill\(\) missing 2 required positional arguments: 'value' and 'n'"):
         fill[(1,)](x)
+
+
+def test_a_missing_argument_whose_name_was_misspelled(x):
+    message = (
+        r"fill\(\) missing 1 required positional argument: 'value'; 'valeu' is no parameter, did you mean 'value'\?"
+    )
+    with refused(TypeError, message):
+        fill[(1,)](x, valeu=1.0, n=10, BLOCK=16)
+    with refused(TypeError, message), interception.all_launches():
+        fill[(1,)](x, valeu=1.0, n=10, BLOCK=16)
 
 
 def test_an_argument_too_many(x):
@@ -83,6 +94,12 @@ def test_a_kernel_without_source_file():
     exec("def kernel(x):\n    tl.store(x, 1)\n", namespace)
     with refused(ValueError, "@jit functions should be defined in a Python file"):
         jit(namespace["kernel"])
+
+
+def test_a_numpy_array_is_shown_in_short_with_the_way_to_pass_it(x):
+    with refused(TypeError, r"argument 'out': .* ndarray \(.{,60}\); torch.from_numpy") as caught:
+        fill[(1,)](np.zeros(10_000), 1.0, 64)
+    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("value", [[1, 2], "text", {}, 1j, torch.float32, object()])
