@@ -32,8 +32,9 @@ def op_schema(fn: Callable[..., Any], name: str, mutates_args: tuple[str, ...]) 
     strangers = [item for item in mutates_args if item not in parameters]
     if strangers:
         raise ValueError(
-            f"{fn.__module__}.{fn.__qualname__}: mutates_args names {', '.join(map(repr, strangers))}, and the body's parameters are"
-            f" {', '.join(map(repr, parameters)) or 'none'}; name the tensors that it writes (none: leave it out)"
+            f"{fn.__module__}.{fn.__qualname__}: mutates_args names {', '.join(map(repr, strangers))}, and the body's"
+            f" parameters are {', '.join(map(repr, parameters)) or 'none'}; name the tensors that it writes, or leave"
+            " it out"
         )
     try:
         schema: str = torch.library.infer_schema(fn, op_name=name, mutates_args=mutates_args)
