@@ -227,7 +227,10 @@ class CustomOp(Generic[P, R]):
     def _check_write(self, value: Any) -> None:
         """Refuse to write a tensor several of whose elements are one: a kernel would run out of its memory."""
         for tensor in tensors_of(value):
-            if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
+            if any(
+                isinstance(step, int) and step == 0 and _exceeds_one(size)
+                for step, size in zip(tensor.stride(), tensor.shape, strict=True)
+            ):
                 raise RuntimeError(
                     f"{self._qualname}: writes a tensor of shape {list(tensor.shape)} and strides"
                     f" {list(tensor.stride())}, in which several elements share one memory location;"
@@ -236,6 +239,8 @@ class CustomOp(Generic[P, R]):
 
     def _run_checked(self, *args: Any, **kwargs: Any) -> Any:
         arguments = self._signature.bind(*args, **kwargs).arguments
+        for name in self._mutates:
+            self._check_write(arguments.get(name))
         with checked(self._qualname, self._mutates, arguments):
             try:
                 result = self._fn(*args, **kwargs)
@@ -276,6 +281,15 @@ _profiling = torch.autograd._profiler_enabled
 _grad_enabled = torch.is_grad_enabled
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _SIMPLE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
+
+
+def _exceeds_one(size: int | torch.SymInt) -> bool:
+    """Whether a size is known to be larger than 1; a symbolic one gets no guard from the question."""
+    if isinstance(size, int):
+        return size > 1
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(size > 1)
 
 
 def _count_write(value: Any) -> None:

@@ -108,3 +108,16 @@ def test_a_written_tensor_that_overlaps_itself_is_refused(device, calls, shape):
         double_(x.expand(shape))
     assert x.eq(1).all()
     double_(torch.ones(4, 1, device=device).expand(4, 1))
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("inside", [False, True], ids=["expanded before", "expanded in the graph"])
+def test_a_written_tensor_that_overlaps_itself_is_refused_in_a_graph(device, inside, dynamic):
+    x = torch.ones(1, 10, device=device)
+    call = torch.compile(lambda x: double_(x.expand(5, -1) if inside else x), fullgraph=True, dynamic=dynamic)
+    with pytest.raises(Exception, match=r"ogstrides::double_: writes a tensor .* clone\(\) it first"):
+        call(x if inside else x.expand(5, -1))
+    assert x.eq(1).all()
+    whole = torch.ones(5, 10, device=device)
+    torch.compile(lambda x: double_(x), fullgraph=True, dynamic=dynamic)(whole)
+    assert whole.eq(2).all()
