@@ -22,14 +22,20 @@ def estimate(op: Operation, vector_bytes: int) -> float:
 
 
 def _trips(op: Operation) -> int:
-    """How often the regions of an operation run."""
+    """How often the regions of an operation run, as far as that can be guessed."""
     if op.name == "scf.while":
         return _TRIPS
     if op.name != "scf.for":
         return 1
+    known = trips(op)
+    return _TRIPS if known is None else known
+
+
+def trips(op: Operation) -> int | None:
+    """How many iterations an scf.for makes; None when its bounds are not constants."""
     start, stop, step = map(_constant, op.operands[:3])
     if start is None or stop is None or not step:
-        return _TRIPS
+        return None
     return max(0, -((start - stop) // step))
 
 
