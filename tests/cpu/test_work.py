@@ -16,12 +16,36 @@ def looped(x, n, N: tl.constexpr):
     tl.store(x + tl.arange(0, 512), total)
 
 
-def grain(kernel) -> int:
+def grain(kernel) -> str:
+    """How many programs get a thread, as the generated code says it."""
     (line,) = (line for line in kernel.asm["cpp"].splitlines() if "run_grid<" in line)
-    return int(line.split("(", 1)[1].split(", ")[4])
+    return line.split("num_threads, ")[1].split(", [=]")[0]
 
 
 def test_a_program_of_many_iterations_is_worth_a_thread():
     x = torch.zeros(1024)
-    short, long = (looped[(1,)](x, 3, N) for N in (2, 400))
-    assert grain(short) > grain(long) == 1
+    short, long = (grain(looped[(1,)](x, 1, N)) for N in (2, 400))
+    assert int(short) > int(long) == 1
+
+
+@jit(do_not_specialize=["cols", "step"])
+def bounded(x, rows, cols, step, BLOCK: tl.constexpr):
+    i = tl.arange(0, 16)
+    total = tl.zeros((16,), tl.float32)
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        for _ in range(0, tl.cdiv(cols, BLOCK), step):
+            total += tl.load(x + row + i)
+        for _ in range(tl.load(x).to(tl.int32)):
+            total += 1
+    tl.store(x + i, total)
+
+
+def test_bounds_that_the_arguments_tell_count_at_each_launch():
+    x = torch.zeros(64)
+    kernel = bounded[(2,)](x, 5, 100, 3, BLOCK=64)
+    text = grain(kernel)
+    rows = "trips(0, arg1, grid0)"
+    assert f"{rows} * trips(0, ((arg2 + 63) / 64), arg3)" in text
+    # What is loaded is not known before; the loop counts as one of 16 iterations, in each of the rows.
+    assert text.startswith("programs_worth_a_thread(") and text.count(rows) == 2 and text.count("trips(") == 3
+    bounded[(2,)](x, 5, -100, 0, BLOCK=64)  # a step of 0, in a loop that does not run: the guess must not mind

@@ -7,7 +7,7 @@ scalar.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ....ir import Block, Operation, PointerType, Region, TensorType, Value
 from . import cxx
@@ -16,7 +16,9 @@ from .function import FunctionGenerator, Rule, add
 from .nest import Nest
 from .polynomial import Polynomial
 from .sinks import KEEP_COST, cost, fill, loop, materialize, reads_memory
+from .unrolling import iterations_at_once
 from .values import Buffer, Linear, Node, source_of, zero_strides
+from .work import trips
 
 _WRITES = frozenset(["tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.call", "tt.descriptor_store"])
 
@@ -100,6 +102,38 @@ class Variable:
         node = Node("stored", value.type.shape, value.type.element)
         node.buffer = self.buffer
         gen.set(value, node)
+
+
+class Moving:
+    """A carried block that only moves by the same amount everywhere: where it starts, and how far it has moved."""
+
+    def __init__(self, gen: FunctionGenerator, name: str, start: Node, amounts: Sequence[Value]) -> None:
+        self.start = start
+        self.amounts = amounts
+        self.distance = gen.names.new(f"{name}_moved")
+        gen.wide_names.add(self.distance)
+        gen.lines.add(f"i64 {self.distance} = 0;")
+
+    def read_as(self, gen: FunctionGenerator, value: Value, distance: str | None = None) -> None:
+        """Let ``value`` mean the block, by default moved by the variable's present content."""
+        distance = distance or self.distance
+        linear = self.start.linear
+        assert linear is not None
+        node = Node("moved", self.start.shape, self.start.element, (self.start,), distance, name=self.start.name)
+        node.linear = add(linear, Linear(None, Polynomial.of(distance), zero_strides(len(self.start.shape))))
+        gen.set(value, node)
+
+    def advance(self, gen: FunctionGenerator, distance: str) -> str:
+        """A constant with the moved distance after one more iteration."""
+        total = Polynomial.of(distance)
+        for value in self.amounts:
+            linear = gen.node(value).linear
+            assert linear is not None
+            total = total + linear.base
+        name = gen.names.new(f"next_{self.distance}")
+        gen.wide_names.add(name)
+        gen.lines.add(f"const i64 {name} = {gen.poly(total)};")
+        return name
 
 
 def assign(gen: FunctionGenerator, op: Operation, variables: Sequence[Variable], values: Sequence[Value]) -> None:
@@ -190,51 +224,93 @@ def for_(gen: FunctionGenerator, op: Operation) -> None:
     before_region(gen, op, repeated=True)
     yields = list(block.operations[-1].operands)
     moving = [_moves(gen, block, argument, result) for argument, result in zip(arguments, yields, strict=True)]
-    variables: list[Variable | None] = []
-    deltas: list[str] = []
+    carried: list[Variable | Moving] = []
     for argument, init, moves in zip(arguments, inits, moving, strict=True):
         if moves is not None and gen.node(init).buffer is None and gen.node(init).linear is not None:
             start = gen.node(init)
             _settle_terms(gen, op, start)
-            delta = gen.names.new(f"{argument.name or 'carried'}_moved")
-            gen.wide_names.add(delta)
-            gen.lines.add(f"i64 {delta} = 0;")
-            gen.set(argument, _moved(start, delta))
-            variables.append(None)
-            deltas.append(delta)
-            continue
-        variables.append(Variable(gen, argument))
-        deltas.append("")
-    kept = [(v, init) for v, init in zip(variables, inits, strict=True) if v is not None]
+            carried.append(Moving(gen, argument.name or "carried", start, moves))
+        else:
+            carried.append(Variable(gen, argument))
+    kept = [(v, init) for v, init in zip(carried, inits, strict=True) if isinstance(v, Variable)]
     assign(gen, op, [v for v, _ in kept], [init for _, init in kept])
     gen.emitted.add(op)
     counter = gen.names.new(block.arguments[0].name or "k")
-    gen.scalars[block.arguments[0]] = counter
-    type = cxx.register(block.arguments[0].type)
-    for variable, argument in zip(variables, arguments, strict=True):
-        if variable is not None:
-            variable.read_as(gen, argument)
+    start_text = f"{cxx.register(block.arguments[0].type)} {counter} = {lower}"
     below = f"{counter} < {upper}"
     if op.attributes.get("unsignedCmp"):
         below = f"ult({counter}, {upper})"
-    with gen.lines.block(f"for ({type} {counter} = {lower}; {below}; {counter} += {step})"), gen.scope():
-        gen.operations(block.operations[:-1])
-        last = block.operations[-1]
-        pairs = [(v, y) for v, y in zip(variables, yields, strict=True) if v is not None]
-        # The amounts may be carried scalars that are about to change.
-        ahead = [(d, _advance(gen, d, moves)) for d, moves in zip(deltas, moving, strict=True) if d and moves]
+    at_once = iterations_at_once(gen, op, [v.value for v, _ in kept if v.buffer is not None])
+    if at_once == 1:
+        _iterations(gen, block, carried, counter, step, 1, f"for ({start_text}; {below}; {counter} += {step})")
+    else:
+        gen.lines.add(f"// {at_once} iterations at once: the blocks that they carry stay in registers meanwhile.")
+        gen.lines.add(f"{start_text};")
+        stride = Polynomial.of(int(step) if step.isdigit() else step)
+        last = gen.poly(Polynomial.of(counter) + stride * Polynomial.of(at_once - 1))
+        head = f"for (; {last} < {upper}; {counter} += {stride * Polynomial.of(at_once)})"
+        _iterations(gen, block, carried, counter, step, at_once, head)
+        known = trips(op)
+        if known is None or known % at_once:
+            _iterations(gen, block, carried, counter, step, 1, f"for (; {below}; {counter} += {step})")
+    for variable, result in zip(carried, op.results, strict=True):
+        variable.read_as(gen, result)
+
+
+def _iterations(
+    gen: FunctionGenerator,
+    block: Block,
+    carried: Sequence[Variable | Moving],
+    counter: str,
+    step: str,
+    at_once: int,
+    head: str,
+) -> None:
+    """A loop over the body of an scf.for; each turn does so many iterations before it assigns what they carry."""
+    number, *arguments = block.arguments
+    *body, last = block.operations
+    yields = list(last.operands)
+    gen.scalars[number] = counter
+    for variable, argument in zip(carried, arguments, strict=True):
+        variable.read_as(gen, argument)
+    with gen.lines.block(head), gen.scope():
+        moved = {v: v.distance for v in carried if isinstance(v, Moving)}
+        for iteration in range(at_once):
+            if iteration:
+                _pass_on(gen, carried, arguments, yields, moved)
+                name = gen.names.new(counter)
+                gen.lines.add(cxx.constant(number.type, name, f"{gen.scalars[number]} + {step}"))
+                gen.scalars[number] = name
+            gen.operations(body)
+            # The amounts may be carried scalars that are about to change.
+            moved = {v: v.advance(gen, distance) for v, distance in moved.items()}
+        pairs = [(v, y) for v, y in zip(carried, yields, strict=True) if isinstance(v, Variable)]
         assign(gen, last, [v for v, _ in pairs], [y for _, y in pairs])
-        for delta, name in ahead:
-            gen.lines.add(f"{delta} = {name};")
+        for moving, name in moved.items():
+            if name != moving.distance:
+                gen.lines.add(f"{moving.distance} = {name};")
         gen.emitted.add(last)
-    for variable, result, argument in zip(variables, op.results, arguments, strict=True):
-        if variable is not None:
-            variable.read_as(gen, result)
+
+
+def _pass_on(
+    gen: FunctionGenerator,
+    carried: Sequence[Variable | Moving],
+    arguments: Sequence[Value],
+    yields: Sequence[Value],
+    moved: Mapping[Moving, str],
+) -> None:
+    """Let what an iteration yields be what the next one starts from, without assigning it to variables."""
+    scalars = {y: gen.scalar(y) for y in yields if not isinstance(y.type, TensorType)}
+    blocks = {y: gen.node(y) for y in yields if isinstance(y.type, TensorType)}
+    for variable, argument, value in zip(carried, arguments, yields, strict=True):
+        if isinstance(variable, Moving):
+            variable.read_as(gen, argument, moved[variable])
+        elif value in blocks:
+            gen.nodes[argument] = blocks[value]
         else:
-            moved = gen.node(argument)
-            copy = Node(moved.kind, moved.shape, moved.element, moved.operands, moved.data, moved.op, name=moved.name)
-            copy.linear = moved.linear
-            gen.set(result, copy)
+            gen.scalars[argument] = scalars[value]
+            if isinstance(argument.type, PointerType):
+                gen.pointer_roots[argument] = None
 
 
 def _settle_terms(gen: FunctionGenerator, op: Operation, node: Node) -> None:
@@ -245,15 +321,6 @@ def _settle_terms(gen: FunctionGenerator, op: Operation, node: Node) -> None:
         source = source_of(term)
         if source.buffer is None and source.kind not in ("uniform", "range") and cost(source, costs) > 2:
             materialize(gen, op, source)
-
-
-def _moved(start: Node, delta: str) -> Node:
-    """The block ``start`` with a scalar added to every element."""
-    linear = start.linear
-    assert linear is not None
-    node = Node("moved", start.shape, start.element, (start,), delta, name=start.name)
-    node.linear = add(linear, Linear(None, Polynomial.of(delta), zero_strides(len(start.shape))))
-    return node
 
 
 def _moves(gen: FunctionGenerator, block: Block, argument: Value, result: Value) -> list[Value] | None:
@@ -290,18 +357,6 @@ def _is_one_value(value: Value) -> bool:
     if op.name in ("tt.broadcast", "tt.expand_dims", "arith.extsi", "tt.trans", "tt.reshape"):
         return _is_one_value(op.operands[0])
     return op.name == "tt.splat"
-
-
-def _advance(gen: FunctionGenerator, delta: str, amounts: Sequence[Value]) -> str:
-    """A variable with the moved distance after one more iteration."""
-    total = Polynomial.of(delta)
-    for value in amounts:
-        linear = gen.node(value).linear
-        assert linear is not None
-        total = total + linear.base
-    name = gen.names.new(f"next_{delta}")
-    gen.lines.add(f"const i64 {name} = {gen.poly(total)};")
-    return name
 
 
 def if_(gen: FunctionGenerator, op: Operation) -> None:

@@ -13,6 +13,7 @@ from ....ir import Module, Operation, TensorType
 from . import control, cxx, dot, memory, reductions, shapes
 from .errors import unsupported
 from .function import STACK_BYTES, FunctionGenerator, Rule
+from .work import grain
 from .writer import Lines
 
 _BYTES = {"bool": 1, "i8": 1, "i16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
@@ -170,8 +171,9 @@ class ModuleGenerator:
                 out.add(cxx.constant(argument.type, name, text) + f"  // {argument.name or name}")
                 arguments.append(name)
             call = f"{program}({', '.join(['program', *arguments, 'scratch'])});"
+            worth = grain(entry, self.vector_bytes, dict(zip(block.arguments, arguments, strict=True)))
             with out.block(
-                f"run_grid<{self._scratch}>(grid0, grid1, grid2, num_threads, {self._grain(entry)}, "
+                f"run_grid<{self._scratch}>(grid0, grid1, grid2, num_threads, {worth}, "
                 "[=](const Program& program, [[maybe_unused]] u8* scratch)",
                 "});",
             ):
@@ -179,10 +181,3 @@ class ModuleGenerator:
         if self.asserts:
             out.add(f"{export} const char* opgraft_take_fault() {{ return opgraft::take_fault(); }}")
         return str(out) + "\n"
-
-    def _grain(self, entry: Operation) -> int:
-        """Programs that are worth a thread: enough for some microseconds of work."""
-        from .work import estimate
-
-        nanoseconds = estimate(entry, self.vector_bytes)
-        return max(1, round(4000 / max(nanoseconds, 1.0)))

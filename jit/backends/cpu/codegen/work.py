@@ -1,36 +1,96 @@
-"""A rough guess of how long one program runs, to decide how many threads a grid is worth."""
+"""A rough guess of how long one program runs, to decide how many threads a grid is worth.
+
+Where a loop's bounds come from the kernel's arguments, the guess is made at each launch. Entry point: :func:`grain`.
+"""
 
 from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from ....ir import Operation, TensorType, Value
 from .elementwise import cost
 
-# Iterations assumed for a loop whose bounds are not constants.
+# Nanoseconds of work that are worth a thread.
+_WORTH = 4000
+
+# Iterations assumed for a loop whose bounds are not known before the launch.
 _TRIPS = 16
 
+# Nanoseconds for each product of numbers of iterations, which are C++ expressions.
+_Estimate: TypeAlias = "dict[tuple[str, ...], float]"
 
-def estimate(op: Operation, vector_bytes: int) -> float:
-    """Nanoseconds for one run of an operation and all inside it."""
-    total = 0.0
+
+def grain(function: Operation, vector_bytes: int, arguments: Mapping[Value, str]) -> str:
+    """How many programs are worth a thread, in C++. ``arguments``: the names of a kernel's arguments there."""
+    nanoseconds = _estimate(function, vector_bytes, arguments)
+    fixed = nanoseconds.pop((), 0.0)
+    if not nanoseconds:
+        return str(max(1, round(_WORTH / max(fixed, 1.0))))
+    terms = [f"{max(1, round(time))} * {' * '.join(trips)}" for trips, time in nanoseconds.items()]
+    return f"programs_worth_a_thread({' + '.join([str(round(fixed)), *terms])})"
+
+
+def _estimate(op: Operation, vector_bytes: int, arguments: Mapping[Value, str]) -> _Estimate:
+    """The time for one run of an operation and all inside it."""
+    total: _Estimate = defaultdict(float)
     for region in op.regions:
         for block in region.blocks:
             for inner in block.operations:
-                total += _own(inner, vector_bytes)
-                if inner.name not in ("tt.reduce", "tt.scan"):
-                    total += _trips(inner) * estimate(inner, vector_bytes)
+                total[()] += _own(inner, vector_bytes)
+                if inner.name in ("tt.reduce", "tt.scan"):
+                    continue
+                number, text = _trips(inner, arguments)
+                for trips, time in _estimate(inner, vector_bytes, arguments).items():
+                    total[text + trips] += number * time
     return total
 
 
-def _trips(op: Operation) -> int:
-    """How often the regions of an operation run."""
+def _trips(op: Operation, arguments: Mapping[Value, str]) -> tuple[int, tuple[str, ...]]:
+    """How often the regions of an operation run, as far as that can be guessed: a number, or a C++ expression."""
     if op.name == "scf.while":
-        return _TRIPS
+        return _TRIPS, ()
     if op.name != "scf.for":
-        return 1
+        return 1, ()
+    known = trips(op)
+    if known is not None:
+        return known, ()
+    bounds = [_bound(value, arguments) for value in op.operands[:3]]
+    if None in bounds:
+        return _TRIPS, ()
+    return 1, (f"trips({', '.join(map(str, bounds))})",)
+
+
+def trips(op: Operation) -> int | None:
+    """How many iterations an scf.for makes; None when its bounds are not constants."""
     start, stop, step = map(_constant, op.operands[:3])
     if start is None or stop is None or not step:
-        return _TRIPS
+        return None
     return max(0, -((start - stop) // step))
+
+
+def _bound(value: Value, arguments: Mapping[Value, str]) -> str | None:
+    """A bound of a loop as C++ that is computed at the launch, for the first program; None if it is not known then."""
+    number = _constant(value)
+    if number is not None:
+        return str(number)
+    op = value.defining_op
+    if op is None:
+        return arguments.get(value)
+    if op.name == "tt.get_program_id":
+        return "0"
+    if op.name == "tt.get_num_programs":
+        return f"grid{int(op.attributes['axis'])}"
+    if op.name in ("arith.extsi", "arith.index_cast"):
+        return _bound(op.operands[0], arguments)
+    if op.name not in _OPERATORS or (op.name == "arith.divsi" and (_constant(op.operands[1]) or 0) <= 0):
+        return None
+    left, right = (_bound(operand, arguments) for operand in op.operands)
+    return None if left is None or right is None else f"({left} {_OPERATORS[op.name]} {right})"
+
+
+_OPERATORS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.divsi": "/"}
 
 
 def _constant(value: Value) -> int | None:

@@ -45,6 +45,15 @@ template <class Body> struct Grid {
   }
 };
 
+// Iterations of a loop, roughly. As f64: products of these may exceed any integer.
+INLINE f64 trips(i64 start, i64 stop, i64 step) {
+  return step > 0 && start < stop ? (f64(stop) - f64(start)) / f64(step) : 0;
+}
+// Programs that are worth a thread, by the nanoseconds that one may take: enough for some microseconds of work.
+INLINE i64 programs_worth_a_thread(f64 nanoseconds) {
+  return nanoseconds < 4000 ? i64(4000 / (nanoseconds < 1 ? 1 : nanoseconds) + 0.5) : 1;
+}
+
 // Runs body(program, scratch) for every program of the grid on up to num_threads threads of the process's OpenMP pool.
 // A thread is worth its start only when it gets at least `grain` programs.
 template <i64 ScratchBytes, class Body>
