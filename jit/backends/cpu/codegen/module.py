@@ -13,6 +13,7 @@ from ....ir import Module, Operation, TensorType
 from . import control, cxx, dot, memory, reductions, shapes
 from .errors import unsupported
 from .function import STACK_BYTES, FunctionGenerator, Rule
+from .order import axes
 from .work import grain
 from .writer import Lines
 
@@ -172,8 +173,11 @@ class ModuleGenerator:
                 arguments.append(name)
             call = f"{program}({', '.join(['program', *arguments, 'scratch'])});"
             worth = grain(entry, self.vector_bytes, dict(zip(block.arguments, arguments, strict=True)))
+            first, second, _ = axes(entry)
+            if first:
+                out.add(f"// Programs along axis {first} run first: what they store lies side by side.")
             with out.block(
-                f"run_grid<{self._scratch}>(grid0, grid1, grid2, num_threads, {worth}, "
+                f"run_grid<{self._scratch}, {first}, {second}>(grid0, grid1, grid2, num_threads, {worth}, "
                 "[=](const Program& program, [[maybe_unused]] u8* scratch)",
                 "});",
             ):

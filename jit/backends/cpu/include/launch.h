@@ -18,16 +18,22 @@ struct Program {
   i32 grid[3];  // tl.num_programs
 };
 
-template <class Body> struct Grid {
+// Numbers on axis A grow first, then those on axis B.
+template <i32 A, i32 B, class Body> struct Grid {
   i32 size[3];
   i64 total;
   Body body;
 
   // Runs programs first, first + 1, ..., last - 1.
   void run(i64 first, i64 last, u8* scratch) const {
-    const i64 plane = i64(size[0]) * size[1];
-    for (i64 p = first; p < last; p++)
-      body(Program{{i32(p % size[0]), i32(p / size[0] % size[1]), i32(p / plane)}, {size[0], size[1], size[2]}}, scratch);
+    Program program{{}, {size[0], size[1], size[2]}};
+    const i64 plane = i64(size[A]) * size[B];
+    for (i64 p = first; p < last; p++) {
+      program.id[A] = i32(p % size[A]);
+      program.id[B] = i32(p / size[A] % size[B]);
+      program.id[3 - A - B] = i32(p / plane);
+      body(program, scratch);
+    }
   }
   // One thread's share of the grid, with memory for its blocks.
   template <i64 ScratchBytes> void share(i64 thread, i64 threads) const {
@@ -56,10 +62,10 @@ INLINE i64 programs_worth_a_thread(f64 nanoseconds) {
 
 // Runs body(program, scratch) for every program of the grid on up to num_threads threads of the process's OpenMP pool.
 // A thread is worth its start only when it gets at least `grain` programs.
-template <i64 ScratchBytes, class Body>
+template <i64 ScratchBytes, i32 A, i32 B, class Body>
 inline void run_grid(i32 grid0, i32 grid1, i32 grid2, i32 num_threads, i64 grain, Body body) {
   const i64 total = (grid0 > 0 && grid1 > 0 && grid2 > 0) ? i64(grid0) * grid1 * grid2 : 0;
-  const Grid<Body> grid{{grid0, grid1, grid2}, total, body};
+  const Grid<A, B, Body> grid{{grid0, grid1, grid2}, total, body};
   i64 threads = total / grain;
   if (threads > num_threads) threads = num_threads;
   if (threads <= 1 || opgraft_parallel == nullptr) {
@@ -67,9 +73,9 @@ inline void run_grid(i32 grid0, i32 grid1, i32 grid2, i32 num_threads, i64 grain
     return;
   }
   auto part = [](void* self) {
-    static_cast<const Grid<Body>*>(self)->template share<ScratchBytes>(opgraft_thread(), opgraft_threads());
+    static_cast<const Grid<A, B, Body>*>(self)->template share<ScratchBytes>(opgraft_thread(), opgraft_threads());
   };
-  opgraft_parallel(part, const_cast<Grid<Body>*>(&grid), unsigned(threads), 0);
+  opgraft_parallel(part, const_cast<Grid<A, B, Body>*>(&grid), unsigned(threads), 0);
 }
 
 }  // namespace opgraft
