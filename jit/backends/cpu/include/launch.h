@@ -35,8 +35,8 @@ template <i32 A, i32 B, class Body> struct Grid {
       body(program, scratch);
     }
   }
-  // One thread's share of the grid, with memory for its blocks.
-  template <i64 ScratchBytes> void share(i64 thread, i64 threads) const {
+  // One thread's share of the grid, with memory for its blocks. Not inlined: compiled once for all its callers.
+  template <i64 ScratchBytes> __attribute__((noinline)) void share(i64 thread, i64 threads) const {
     const i64 each = total / threads, more = total % threads;
     const i64 first = thread * each + (thread < more ? thread : more);
     const i64 last = first + each + (thread < more ? 1 : 0);
