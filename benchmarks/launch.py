@@ -3,8 +3,8 @@
     python benchmarks/launch.py [--device cpu|cuda|all] [--json FILE] [--markdown FILE] [--plot FILE]
 
 All ways launch the same tiny kernels (see launch_routes.py) and take turns; a time is the median over the
-rounds. Times of compiled graphs are per kernel: the difference of a chain of 40 and of one, over 39.
-Compare ratios within one run.
+rounds, each of which runs on the core that is fastest when it begins. Times of compiled graphs are per kernel: the
+difference of a chain of 40 and of one, over 39. Compare ratios within one run.
 """
 
 import datetime
@@ -60,6 +60,7 @@ class Target:
     less: str = ""  # a row whose time does not count
 
 
+ALL_CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 Results = dict[tuple[str, str], float]
 GRAPH = "per kernel in a compiled graph"
 FLOOR_LOOP = ("launch", "loop in C around the driver call or kernel")
@@ -105,6 +106,26 @@ TARGETS = {
 }
 
 
+def stay_on_the_quietest_core() -> None:
+    """Move to the core on which Python runs fastest at the moment, and stay there.
+
+    A core that shares its units with somebody else's work, as on rented machines, runs at half its speed for seconds.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return
+
+    def trial() -> int:
+        start = time.perf_counter_ns()
+        sum(range(2000))
+        return time.perf_counter_ns() - start
+
+    speeds = {}
+    for core in ALL_CORES:
+        os.sched_setaffinity(0, {core})
+        speeds[core] = statistics.median(trial() for _ in range(21))
+    os.sched_setaffinity(0, {min(ALL_CORES, key=speeds.__getitem__)})
+
+
 class Timer:
     """Times calls on one device, in turns."""
 
@@ -140,11 +161,14 @@ class Timer:
         times: dict[int, list[float]] = {key: [] for key in calls}
         keys = [*calls]
         for number in track(range(self.rounds), f"timing on {self.device}", console=Console(stderr=True)):
+            stay_on_the_quietest_core()
             first = number % len(keys)  # each round begins elsewhere: no way always follows the same one
             for key in keys[first:] + keys[:first]:
                 call, _, in_c = calls[key]
                 self.synchronize()
                 times[key].append(call() / 1000 if in_c else self.once(call, counts[key]))
+        if ALL_CORES:
+            os.sched_setaffinity(0, ALL_CORES)
         return times
 
 

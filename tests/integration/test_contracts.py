@@ -147,7 +147,7 @@ STOCK_KERNELS = {
 
 
 @pytest.mark.parametrize("kind", STOCK_KERNELS)
-@pytest.mark.parametrize("trace", ["compile", "make_fx", "meta"])
+@pytest.mark.parametrize("trace", ["compile", "make_fx", pytest.param("meta", marks=pytest.mark.cpu_active)])
 def test_a_kernel_of_tritons_own_runtime_is_refused_by_name_where_it_would_be_traced(device, kind, trace):
     kernel, options = STOCK_KERNELS[kind]
 
