@@ -289,7 +289,7 @@ def _exceeds_one(size: int | torch.SymInt) -> bool:
         return size > 1
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-    return statically_known_true(size > 1)
+    return bool(statically_known_true(size > 1))
 
 
 def _count_write(value: Any) -> None:
