@@ -114,3 +114,19 @@ def test_every_program_runs_once_in_the_order_of_what_it_stores(case, threads):
         torch.set_num_threads(before)
     assert torch.equal(out, expected.to(torch.int32))
     assert int(re.search(r"run_grid<\d+, (\d)", compiled.asm["cpp"])[1]) == first
+
+
+@triton.jit
+def far(out, step, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    place = out + tl.program_id(0) * BLOCK
+    for _ in tl.static_range(STEPS):
+        place += tl.program_id(1) * step
+    tl.store(place + tl.arange(0, BLOCK), tl.program_id(1) * 10 + tl.program_id(0) + tl.zeros((BLOCK,), tl.int32))
+
+
+@pytest.mark.parametrize("steps", [1, 90, 1000])
+def test_an_address_of_many_operations_is_not_followed_to_its_end(steps):
+    out = torch.zeros(3, steps * 32, dtype=torch.int32)
+    jit(far)[(2, 3)](out, 32, STEPS=steps, BLOCK=16)
+    expected = torch.arange(3)[:, None] * 10 + torch.arange(32) // 16
+    assert torch.equal(out[:, :32], expected.to(torch.int32))

@@ -41,6 +41,13 @@ def test_any_number_of_iterations(start, stop, step, dtype):
     assert iterations_at_once(compiled) == 4
 
 
+@pytest.mark.parametrize(("start", "stop", "step"), [(2, 0, -1), (10, 0, -1), (20, 19, -7), (3, 3, -2), (0, -1, -1)])
+def test_a_step_below_zero_makes_no_iteration(start, stop, step):
+    x, weight, out = torch.randn(23, COLS), torch.rand(23), torch.full((128,), 7.0)
+    compiled = weighted_sum_kernel[(1,)](x, weight, out, start, stop, step, COLS, BLOCK=128)
+    assert out.eq(0).all() and iterations_at_once(compiled) == 4
+
+
 @triton.jit(do_not_specialize=["start", "stop", "step"])
 def last_counter_kernel(out_ptr, start, stop, step, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), tl.float64)

@@ -1,5 +1,6 @@
 """How many programs a thread must get: loops count as often as they run."""
 
+import pytest
 import torch
 import triton.language as tl
 
@@ -49,3 +50,21 @@ def test_bounds_that_the_arguments_tell_count_at_each_launch():
     # What is loaded is not known before; the loop counts as one of 16 iterations, in each of the rows.
     assert text.startswith("programs_worth_a_thread(") and text.count(rows) == 2 and text.count("trips(") == 3
     bounded[(2,)](x, 5, -100, 0, BLOCK=64)  # a step of 0, in a loop that does not run: the guess must not mind
+
+
+@jit(do_not_specialize=["n"])
+def grown(x, n, STEPS: tl.constexpr):
+    for _ in tl.static_range(STEPS):
+        n = n + n // 2
+    total = tl.zeros((16,), tl.float32)
+    for _ in range(n):
+        total += 1
+    tl.store(x + tl.arange(0, 16), total)
+
+
+@pytest.mark.parametrize("steps", [1, 40, 1000])
+def test_a_bound_of_many_operations_is_not_written_out(steps):
+    x = torch.ones(16)
+    kernel = grown[(1,)](x, 1, STEPS=steps)  # 1 + 1 // 2 is 1
+    assert x.eq(1).all()
+    assert ("trips(" in grain(kernel)) == (steps == 1) and len(grain(kernel)) < 200

@@ -248,7 +248,9 @@ def for_(gen: FunctionGenerator, op: Operation) -> None:
         gen.lines.add(f"{start_text};")
         stride = Polynomial.of(int(step) if step.isdigit() else step)
         last = gen.poly(Polynomial.of(counter) + stride * Polynomial.of(at_once - 1))
-        head = f"for (; {last} < {upper}; {counter} += {stride * Polynomial.of(at_once)})"
+        # A step below 0 ends the loop before it begins, and must here too.
+        fits = f"{last} < {upper}" if step.isdigit() else f"{below} && {last} < {upper}"
+        head = f"for (; {fits}; {counter} += {stride * Polynomial.of(at_once)})"
         _iterations(gen, block, carried, counter, step, at_once, head)
         known = trips(op)
         if known is None or known % at_once:

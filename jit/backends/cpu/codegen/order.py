@@ -24,6 +24,8 @@ _SAME = frozenset([
     "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans",
     "arith.extsi", "arith.trunci", "arith.index_cast",
 ])  # fmt: skip
+# Operations, one after the other, through which a value is followed.
+_DEEPEST = 100
 # Programs that wait for each other, or whose sums depend on the order, run in the natural one.
 _ORDERED = frozenset(("tt.atomic_rmw", "tt.atomic_cas", "scf.while", "tt.call", "tt.descriptor_store"))
 
@@ -53,12 +55,17 @@ class _Finder:
 
     def __init__(self) -> None:
         self._found: dict[Value, _Steps | None] = {}
+        self._depth = 0
 
     def steps(self, value: Value) -> _Steps | None:
         """How a value moves with the program; None where that cannot be told."""
         if value not in self._found:
+            if self._depth == _DEEPEST:
+                return None
             self._found[value] = None  # for a value that depends on itself
+            self._depth += 1
             self._found[value] = self._find(value)
+            self._depth -= 1
         return self._found[value]
 
     def _find(self, value: Value) -> _Steps | None:

@@ -15,6 +15,9 @@ from .elementwise import cost
 # Nanoseconds of work that are worth a thread.
 _WORTH = 4000
 
+# Operations, one after the other, that a bound may be made of.
+_DEEPEST = 6
+
 # Iterations assumed for a loop whose bounds are not known before the launch.
 _TRIPS = 16
 
@@ -70,8 +73,13 @@ def trips(op: Operation) -> int | None:
     return max(0, -((start - stop) // step))
 
 
-def _bound(value: Value, arguments: Mapping[Value, str]) -> str | None:
-    """A bound of a loop as C++ that is computed at the launch, for the first program; None if it is not known then."""
+def _bound(value: Value, arguments: Mapping[Value, str], depth: int = 0) -> str | None:
+    """A bound of a loop as C++ that is computed at the launch, for the first program; None if it is not known then.
+
+    Nor is one of many operations, whose text could grow without end.
+    """
+    if depth > _DEEPEST:
+        return None
     number = _constant(value)
     if number is not None:
         return str(number)
@@ -83,10 +91,10 @@ def _bound(value: Value, arguments: Mapping[Value, str]) -> str | None:
     if op.name == "tt.get_num_programs":
         return f"grid{int(op.attributes['axis'])}"
     if op.name in ("arith.extsi", "arith.index_cast"):
-        return _bound(op.operands[0], arguments)
+        return _bound(op.operands[0], arguments, depth + 1)
     if op.name not in _OPERATORS or (op.name == "arith.divsi" and (_constant(op.operands[1]) or 0) <= 0):
         return None
-    left, right = (_bound(operand, arguments) for operand in op.operands)
+    left, right = (_bound(operand, arguments, depth + 1) for operand in op.operands)
     return None if left is None or right is None else f"({left} {_OPERATORS[op.name]} {right})"
 
 
