@@ -109,7 +109,7 @@ TARGETS = {
 def stay_on_the_quietest_core() -> None:
     """Move to the core on which Python runs fastest at the moment, and stay there.
 
-    A core that shares its units with somebody else's work, as on rented machines, runs at half its speed for seconds.
+    On shared machines some cores run at half their speed for seconds, probably while others use the same units.
     """
     if not hasattr(os, "sched_setaffinity"):
         return
@@ -174,8 +174,8 @@ class Timer:
 
 def measure(device: str, rounds: int, seconds: float, only: str, best: bool) -> list[Row]:
     """All rows for one device."""
-    # Inductor's pool of compiling processes goes on starting after the graphs are there: its sixteen imports of torch
-    # beside the first rounds made them up to twice as slow. So all is compiled in this process.
+    # Inductor's pool of compiling processes goes on starting after the graphs are there, with an import of torch in each:
+    # not beside the clock. So all is compiled in this process.
     torch._inductor.config.compile_threads = 1
     rows: list[tuple[Route, Row]] = []
     calls: dict[int, tuple[Callable[[], Any], int, bool]] = {}
