@@ -174,8 +174,8 @@ class Timer:
 
 def measure(device: str, rounds: int, seconds: float, only: str, best: bool) -> list[Row]:
     """All rows for one device."""
-    # Inductor's pool of compiling processes goes on starting after the graphs are there, with an import of torch in each:
-    # not beside the clock. So all is compiled in this process.
+    # Inductor's pool of compiling processes goes on starting after the graphs are there, with an import of torch in
+    # each: not beside the clock. So all is compiled in this process.
     torch._inductor.config.compile_threads = 1
     rows: list[tuple[Route, Row]] = []
     calls: dict[int, tuple[Callable[[], Any], int, bool]] = {}
