@@ -57,7 +57,6 @@ class Target:
     limit: Callable[["Results"], float]
     shown: str
     peer: str
-    less: str = ""  # a row whose time does not count
 
 
 ALL_CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
@@ -111,7 +110,7 @@ def stay_on_the_quietest_core() -> None:
 
     On shared machines some cores run at half their speed for seconds, probably while others use the same units.
     """
-    if not hasattr(os, "sched_setaffinity"):
+    if not ALL_CORES:
         return
 
     def trial() -> int:

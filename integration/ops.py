@@ -213,10 +213,10 @@ class CustomOp(Generic[P, R]):
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         """The eager implementation; the first call for each kind of arguments is checked."""
-        for position in self._written:
-            self._check_write(args[position] if position < len(args) else None)
         kinds = tuple(map(_kind, args))
         if kinds in self._seen:
+            for position in self._written:
+                self._check_write(args[position] if position < len(args) else None)
             return self._fn(*args, **kwargs)
         result = self._run_checked(*args, **kwargs)
         # The dispatcher leaves out trailing arguments that equal their defaults; a direct call has them.

@@ -13,6 +13,7 @@ import math
 from typing import TypeAlias
 
 from ....ir import Block, Operation, Value
+from .work import constant
 
 # How far an address or an index moves, in elements, when a program's number on each axis grows by one. Infinity: by an
 # argument of the kernel, such as the length of a row; it counts as larger than any constant.
@@ -94,9 +95,9 @@ class _Finder:
         if op.name == "arith.muli":
             left, right = op.operands
             if known[0] == _NOWHERE:
-                return _scaled(known[1], _constant(left))
+                return _scaled(known[1], constant(left))
             if known[1] == _NOWHERE:
-                return _scaled(known[0], _constant(right))
+                return _scaled(known[0], constant(right))
         return None
 
     def _argument(self, block: Block, index: int) -> _Steps | None:
@@ -124,13 +125,3 @@ def _scaled(steps: _Steps, factor: int | None) -> _Steps:
         return 0.0 if step == 0 else math.inf if factor is None else abs(step) * abs(factor)
 
     return product(steps[0]), product(steps[1]), product(steps[2])
-
-
-def _constant(value: Value) -> int | None:
-    op = value.defining_op
-    if op is None or op.name not in ("arith.constant", "tt.splat"):
-        return None
-    if op.name == "tt.splat":
-        return _constant(op.operands[0])
-    number = getattr(op.attributes["value"], "splat", op.attributes["value"])
-    return number if isinstance(number, int) else None

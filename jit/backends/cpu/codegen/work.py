@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ....ir import Operation, TensorType, Value
 from .elementwise import cost
 
-# Nanoseconds of work that are worth a thread.
+# Nanoseconds of work that are worth a thread, as in launch.h, which guesses where this cannot.
 _WORTH = 4000
 
 # Operations, one after the other, that a bound may be made of.
@@ -67,7 +67,7 @@ def _trips(op: Operation, arguments: Mapping[Value, str]) -> tuple[int, tuple[st
 
 def trips(op: Operation) -> int | None:
     """How many iterations an scf.for makes; None when its bounds are not constants."""
-    start, stop, step = map(_constant, op.operands[:3])
+    start, stop, step = map(constant, op.operands[:3])
     if start is None or stop is None or not step:
         return None
     return max(0, -((start - stop) // step))
@@ -80,7 +80,7 @@ def _bound(value: Value, arguments: Mapping[Value, str], depth: int = 0) -> str 
     """
     if depth > _DEEPEST:
         return None
-    number = _constant(value)
+    number = constant(value)
     if number is not None:
         return str(number)
     op = value.defining_op
@@ -92,7 +92,7 @@ def _bound(value: Value, arguments: Mapping[Value, str], depth: int = 0) -> str 
         return f"grid{int(op.attributes['axis'])}"
     if op.name in ("arith.extsi", "arith.index_cast"):
         return _bound(op.operands[0], arguments, depth + 1)
-    if op.name not in _OPERATORS or (op.name == "arith.divsi" and (_constant(op.operands[1]) or 0) <= 0):
+    if op.name not in _OPERATORS or (op.name == "arith.divsi" and (constant(op.operands[1]) or 0) <= 0):
         return None
     left, right = (_bound(operand, arguments, depth + 1) for operand in op.operands)
     return None if left is None or right is None else f"({left} {_OPERATORS[op.name]} {right})"
@@ -101,9 +101,13 @@ def _bound(value: Value, arguments: Mapping[Value, str], depth: int = 0) -> str 
 _OPERATORS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.divsi": "/"}
 
 
-def _constant(value: Value) -> int | None:
+def constant(value: Value) -> int | None:
+    """The number that an integer is, or all elements of a block are; None when that is not written in the kernel."""
     op = value.defining_op
+    if op is not None and op.name == "tt.splat":
+        return constant(op.operands[0])
     number = op.attributes["value"] if op is not None and op.name == "arith.constant" else None
+    number = getattr(number, "splat", number)
     return number if isinstance(number, int) else None
 
 
