@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import torch
 import triton
 import typer
-from launch_routes import Route, routes
+from launch_routes import Route, launch_loop, routes
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
@@ -105,24 +105,32 @@ TARGETS = {
 }
 
 
-def stay_on_the_quietest_core() -> None:
-    """Move to the core on which Python runs fastest at the moment, and stay there.
+def stay_on_the_quietest_core(trial: Callable[[], float]) -> None:
+    """Move to the core on which `trial`, which returns a time, is fastest at the moment, and stay there.
 
     On shared machines some cores run at half their speed for seconds, probably while others use the same units.
     """
     if not ALL_CORES:
         return
-
-    def trial() -> int:
-        start = time.perf_counter_ns()
-        sum(range(2000))
-        return time.perf_counter_ns() - start
-
-    speeds = {}
+    times = {}
     for core in ALL_CORES:
         os.sched_setaffinity(0, {core})
-        speeds[core] = statistics.median(trial() for _ in range(21))
-    os.sched_setaffinity(0, {min(ALL_CORES, key=speeds.__getitem__)})
+        trial()
+        times[core] = statistics.median(trial() for _ in range(9))
+    os.sched_setaffinity(0, {min(ALL_CORES, key=times.__getitem__)})
+
+
+def python_trial() -> float:
+    """A piece of work in Python."""
+    start = time.perf_counter_ns()
+    sum(range(5000))
+    return time.perf_counter_ns() - start
+
+
+def driver_trial() -> float:
+    """The driver's launch call alone, from C. It is most of a launch, and says more of one than work in Python does."""
+    torch.cuda.synchronize()
+    return launch_loop("cuda", 50)
 
 
 class Timer:
@@ -160,7 +168,7 @@ class Timer:
         times: dict[int, list[float]] = {key: [] for key in calls}
         keys = [*calls]
         for number in track(range(self.rounds), f"timing on {self.device}", console=Console(stderr=True)):
-            stay_on_the_quietest_core()
+            stay_on_the_quietest_core(driver_trial if self.device == "cuda" else python_trial)
             first = number % len(keys)  # each round begins elsewhere: no way always follows the same one
             for key in keys[first:] + keys[:first]:
                 call, _, in_c = calls[key]

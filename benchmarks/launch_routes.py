@@ -155,6 +155,12 @@ def function_of(device: str, which: str = "fma") -> int:
     return int(compiled(device, which).function)
 
 
+def launch_loop(device: str, launches: int) -> float:
+    """Nanoseconds of one launch in a loop in C."""
+    values = pointers(arguments(device, "fma"))
+    return float(floor().loop(function_of(device), device == "cuda", stream_of(device), 4, *values, launches))
+
+
 def stream_of(device: str) -> int:
     return torch._C._cuda_getCurrentRawStream(0) if device == "cuda" else 0
 
@@ -192,11 +198,8 @@ def _floor(device: str) -> Iterator[Route]:
         values = pointers(values) if as_ints else values
         return lambda: launch(function, on_cuda, stream_of(device), count, *values)
 
-    def loop() -> Callable[[], Any]:
-        function, values = function_of(device), pointers(arguments(device, "fma"))
-        return lambda: floor().loop(function, on_cuda, stream_of(device), 4, *values, 500)
-
-    yield Route("loop in C around the driver call or kernel", "launch", "floor", loop, timed_in_c=True)
+    loop = partial(launch_loop, device, 500)
+    yield Route("loop in C around the driver call or kernel", "launch", "floor", lambda: loop, timed_in_c=True)
     yield Route("C extension, addresses as ints", "launch", "floor", lambda: call("fma", 4, as_ints=True))
     yield Route("C extension, 4 tensors", "launch", "floor", lambda: call("fma", 4, as_ints=False))
     yield Route("C extension, 8 tensors and 11 ints", "launch", "floor", lambda: call("many", 8, as_ints=False))
