@@ -3,14 +3,15 @@
 An op promises in ``mutates_args`` which arguments it writes. While a body runs under
 :func:`checked`, each launch reports its tensors here (:func:`check_launch`); one that writes the
 storage of an argument not promised raises before anything is launched, and one promise that no
-launch keeps is not an error (a branch not taken may keep it).
+launch keeps is not an error (a branch not taken may keep it). What torch's operations write is
+reported by :mod:`.torch_writes`.
 """
 
 from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -18,8 +19,9 @@ import torch
 from triton.runtime.jit import JITFunction as TritonJITFunction
 
 from ..jit import interception
+from .torch_writes import tensors_of, watched
 
-__all__ = ["check_launch", "check_result", "checked", "explain_stock_kernel", "tensors_of"]
+__all__ = ["check_launch", "check_result", "checked", "explain_stock_kernel"]
 
 
 class _Running(NamedTuple):
@@ -27,6 +29,26 @@ class _Running(NamedTuple):
     declared: frozenset[str]
     storages: dict[int, list[str]]
     """Storage identity of each tensor among the op's arguments, with the names of those that have it."""
+
+    def undeclared(self, tensor: torch.Tensor) -> str | None:
+        """The name of the argument in whose memory ``tensor`` lies, when none that lies there may be written."""
+        names = self.storages.get(_storage(tensor), [])
+        return names[0] if names and self.declared.isdisjoint(names) else None
+
+    def promise(self, broken: Iterable[str]) -> str:
+        """The declaration that would allow ``broken``, too."""
+        wanted = sorted(self.declared | set(broken))
+        names = ", ".join(f'"{name}"' for name in wanted) + ("," if len(wanted) == 1 else "")
+        return f"Declare it with mutates_args=({names})"
+
+    def refuse(self, tensor: torch.Tensor, operation: str) -> None:
+        """Raise when ``operation`` of torch must not write ``tensor``."""
+        name = self.undeclared(tensor)
+        if name is not None:
+            raise RuntimeError(
+                f"{self.op}: {operation} in the body writes the argument {name!r}, which the op does not declare. "
+                f"{self.promise([name])}, or write to a tensor that the body allocates."
+            )
 
 
 class _State(threading.local):
@@ -38,10 +60,12 @@ _state = _State()
 
 @contextmanager
 def checked(op: str, declared: frozenset[str], arguments: Mapping[str, Any]) -> Iterator[None]:
-    """While this is entered, launches are checked against the arguments of ``op``."""
-    outer, _state.running = _state.running, _Running(op, declared, _storages(arguments))
+    """While this is entered, launches and torch's operations are checked against the arguments of ``op``."""
+    running = _Running(op, declared, _storages(arguments))
+    tensors = [tensor for value in arguments.values() for tensor in tensors_of(value)]
+    outer, _state.running = _state.running, running
     try:
-        with interception.all_launches():
+        with interception.all_launches(), watched(tensors, running.refuse):
             yield
     finally:
         _state.running = outer
@@ -55,16 +79,14 @@ def check_launch(kernel: str, labels: Sequence[str], values: Sequence[Any], writ
     broken = {}
     for label, value, writes in zip(labels, values, written, strict=True):
         if writes and isinstance(value, torch.Tensor):
-            names = running.storages.get(_storage(value), [])
-            if names and running.declared.isdisjoint(names):
-                broken[names[0]] = label
+            name = running.undeclared(value)
+            if name is not None:
+                broken[name] = label
     if broken:
-        wanted = sorted(running.declared | set(broken))
-        promise = ", ".join(f'"{name}"' for name in wanted) + ("," if len(wanted) == 1 else "")
         what = ", ".join(f"its argument {name!r} (as {label!r} of the kernel)" for name, label in broken.items())
         raise RuntimeError(
             f"{running.op}: the launch of {kernel} writes {what}, which the op does not declare. "
-            f"Declare it with mutates_args=({promise}), or write to a tensor that the body allocates."
+            f"{running.promise(broken)}, or write to a tensor that the body allocates."
         )
 
 
@@ -94,12 +116,6 @@ def check_result(op: str, arguments: Mapping[str, Any], result: Any, returns: in
                     f"{op}: the body returned its argument {names[0]!r}, or a view of it; an op returns new tensors:"
                     " return a clone()"
                 )
-
-
-def tensors_of(value: Any) -> list[torch.Tensor]:
-    """The tensors of an op's argument: a tensor, or those of a list."""
-    items = value if isinstance(value, (list, tuple)) else (value,)
-    return [item for item in items if isinstance(item, torch.Tensor)]
 
 
 def _storages(arguments: Mapping[str, Any]) -> dict[int, list[str]]:

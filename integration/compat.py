@@ -14,8 +14,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
+    "Retired",
+    "TorchDispatchMode",
     "UnsupportedTorch",
     "decomposition_disabled",
     "fill_defaults",
@@ -93,6 +96,39 @@ def is_functional(value: Any) -> bool:
 def modes_active() -> bool:
     """Whether a torch dispatch mode (fake tensors, tracing, a user's) is entered."""
     return bool(torch._C._len_torch_dispatch_stack() > 0)
+
+
+class Retired:
+    """An ``OpOverload`` whose library is destroyed, for those who still hold it or its packet.
+
+    What they hold of C++ would point to freed memory, in which another op may lie. Until :meth:`succeed` is called,
+    a call raises. Sets ``_op`` and ``_op_dk`` of the two and drops the ``_handle`` that they may remember; where torch
+    keeps these elsewhere, calls after the library is gone are not defined.
+    """
+
+    def __init__(self, overload: Any, library: torch.library.Library) -> None:
+        self.overload, self.packet = overload, overload._overloadpacket
+        self.name = overload.name()
+        self.retire()
+        library._destroy()
+        # When a library is collected, torch forgets whatever has the names of its ops: also what replaced them.
+        self.library = library
+
+    def retire(self) -> None:
+        """Have calls raise."""
+
+        def gone(*args: Any, **kwargs: Any) -> Any:
+            raise RuntimeError(f"{self.name}: this op is not defined any more")
+
+        for held in (self.overload, self.packet):
+            vars(held).pop("_handle", None)
+            vars(held).update({key: gone for key in ("_op", "_op_dk") if key in vars(held)})
+
+    def succeed(self, successor: Any) -> None:
+        """Have them do what ``successor`` does."""
+        for old, new in ((self.overload, successor), (self.packet, successor._overloadpacket)):
+            vars(old).clear()
+            vars(old).update(vars(new))
 
 
 def register_identity(op: str, identity: object | None) -> None:

@@ -22,9 +22,10 @@ from ..jit import interception
 from ..jit.native import extension, ready
 from . import compat, launching
 from .autograd import Formula, autograd_kernel
-from .body import check_result, checked, explain_stock_kernel, tensors_of
+from .body import check_result, checked, explain_stock_kernel
 from .identity import OpIdentity
 from .schema import check_name, op_schema
+from .torch_writes import tensors_of
 
 __all__ = ["CustomOp", "custom_op"]
 
@@ -86,6 +87,7 @@ class CustomOp(Generic[P, R]):
         self._mutates = frozenset(mutates_args)
         self._formula = Formula()
         self._seen: set[Any] = set()
+        self._retired: list[compat.Retired] = []  # of earlier ops of this name
         self._eager = cast(Callable[..., Any], self._call_in_python)
         schema = op_schema(fn, op_name, tuple(mutates_args))
         launching.install()
@@ -108,6 +110,9 @@ class CustomOp(Generic[P, R]):
         torch.library.register_fake(name, self._run_checked, lib=self._lib)
         compat.register_dispatch_rule(self._lib, op_name, compat.functional_mode(), self._decompose)
         compat.register_identity(name, OpIdentity(op_name, self._depends_on))
+        self._retired = previous._retired if previous is not None else []
+        for retired in self._retired:
+            retired.succeed(self._op)
         _defined[name] = self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -208,8 +213,10 @@ class CustomOp(Generic[P, R]):
     def _undefine(self) -> None:
         """Give way to an op of the same name: whoever still holds this one calls that."""
         self._eager = self._op
+        for retired in self._retired:
+            retired.retire()
         compat.register_identity(self._qualname, None)
-        self._lib._destroy()
+        self._retired = [*self._retired, compat.Retired(self._op, self._lib)]
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         """The eager implementation; the first call for each kind of arguments is checked."""

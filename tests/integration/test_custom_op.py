@@ -1,5 +1,7 @@
 """`opgraft.custom_op`: a body becomes an op: eager, on fake tensors, compiled, differentiated, exported."""
 
+import gc
+
 import pytest
 import torch
 import triton
@@ -8,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opgraft
 from opgraft.jit import jit
+from opgraft.testing import capture
 
 
 @jit
@@ -259,6 +262,62 @@ def test_defining_a_name_again_replaces_the_op_also_in_compiled_code():
     assert held(x).eq(5).all() and held(x.clone().requires_grad_()).eq(5).all()
     assert torch.ops.ogtest.redefined(x).eq(5).all()
     assert compiled(x).eq(6).all()
+
+
+def _redefine(factor, extra):
+    if extra:
+
+        @opgraft.custom_op("ogtest::held")
+        def held(x: torch.Tensor, y: int = 0) -> torch.Tensor:
+            return torch.ops.aten.mul(x, factor + y)
+
+    else:
+
+        @opgraft.custom_op("ogtest::held")
+        def held(x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.aten.mul(x, factor)
+
+    return held
+
+
+@pytest.mark.parametrize("extra", [False, True], ids=["same schema", "another schema"])
+def test_whoever_holds_an_op_calls_the_one_that_replaced_it(extra, monkeypatch):
+    """Torch frees what the held objects point to; another op may lie there by then."""
+    destroy, junk = torch.library.Library._destroy, []
+
+    def destroy_and_reuse(library):
+        destroy(library)
+        junk.append(torch.library.Library("ogtest_junk", "FRAGMENT"))
+        for i in range(4):
+            junk[-1].define(f"junk{len(junk)}_{i}(Tensor x) -> Tensor")
+
+    monkeypatch.setattr(torch.library.Library, "_destroy", destroy_and_reuse)
+    x = torch.ones(4)
+    holders = []
+    for factor in range(2, 7):
+        op = _redefine(factor, extra and factor > 2)
+        holders += [op, torch.ops.ogtest.held, torch.ops.ogtest.held.default]
+        for held in holders:
+            assert held(x).eq(factor).all()
+            assert held(x.clone().requires_grad_()).eq(factor).all()
+    for library in junk:
+        destroy(library)
+
+
+def test_an_op_that_replaced_another_survives_its_collection():
+    _redefine(2, False)
+    op = _redefine(3, False)
+    gc.collect()  # torch forgets an op's name when the library that defined it is collected
+    assert torch.ops.ogtest.held.default is op._op
+    graph = capture(lambda x: torch.ops.ogtest.held(x), torch.ones(4))
+    assert "ogtest.held" not in graph.aot[0] and "aten.mul" in graph.aot[0]
+
+
+def test_a_definition_that_fails_leaves_the_op_as_it_was():
+    op = _redefine(3, False)
+    with pytest.raises(ValueError):
+        opgraft.custom_op("ogtest::held", lambda x: x)
+    assert op(torch.ones(2)).eq(3).all() and torch.ops.ogtest.held(torch.ones(2)).eq(3).all()
 
 
 def test_without_a_derivative_backward_says_what_to_call():
