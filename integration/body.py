@@ -9,6 +9,7 @@ reported by :mod:`.torch_writes`.
 
 from __future__ import annotations
 
+import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,12 +17,14 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.jit import JITFunction as TritonJITFunction
 
 from ..jit import interception
+from . import compat
 from .torch_writes import tensors_of, watched
 
-__all__ = ["check_launch", "check_result", "checked", "explain_stock_kernel"]
+__all__ = ["check_launch", "check_result", "checked", "explain_stock_kernel", "refuse_timing"]
 
 
 class _Running(NamedTuple):
@@ -91,16 +94,36 @@ def check_launch(kernel: str, labels: Sequence[str], values: Sequence[Any], writ
 
 
 def explain_stock_kernel(op: str, error: BaseException) -> None:
-    """Raise a TypeError that says what to do when ``error`` comes from a launch of Triton's own runtime."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    kernels = (frame.f_locals.get("self") for frame in frames if frame.f_code is TritonJITFunction.run.__code__)
-    name = next((kernel.__name__ for kernel in kernels if isinstance(kernel, TritonJITFunction)), None)
-    if name is not None:
-        raise TypeError(
-            f"{op}: the body launches {name}, a kernel of triton.jit, with tensors that have no memory (the op is being"
-            f" traced). Triton's runtime cannot trace it: define {name} with opgraft.jit.jit, or write"
-            f" {name} = opgraft.jit.jit({name}) before the op."
-        ) from error
+    """Raise a TypeError that says what to do when ``error`` comes from Triton's own runtime."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        holder = frame.f_locals.get("self")
+        if frame.f_code is TritonAutotuner.run.__code__ and "unhashable" in str(error):  # a symbolic size as key
+            assert isinstance(holder, TritonAutotuner)
+            raise _tuned_by_triton(op, holder.base_fn.__name__) from error
+        if frame.f_code is TritonJITFunction.run.__code__ and isinstance(holder, TritonJITFunction):
+            name = holder.__name__
+            raise TypeError(
+                f"{op}: the body launches {name}, a kernel of triton.jit, with tensors that have no memory (the op is"
+                f" being traced). Triton's runtime cannot trace it: define {name} with opgraft.jit.jit, or write"
+                f" {name} = opgraft.jit.jit({name}) before the op."
+            ) from error
+
+
+def refuse_timing(kernel: str) -> None:
+    """Raise a TypeError when Triton's own autotuner is about to time this launch, which launches nothing."""
+    timing = compat.autotuner_timing()
+    frame = sys._getframe() if timing is not None else None
+    while frame is not None:
+        if frame.f_code is timing:
+            raise _tuned_by_triton(_state.running.op if _state.running else "launch", kernel)
+        frame = frame.f_back
+
+
+def _tuned_by_triton(op: str, kernel: str) -> TypeError:
+    return TypeError(
+        f"{op}: {kernel} is tuned by triton.autotune, which would time launches on tensors that have no memory (the op"
+        f" is being traced): use opgraft.jit.autotune for {kernel}, with the same arguments"
+    )
 
 
 def check_result(op: str, arguments: Mapping[str, Any], result: Any, returns: int) -> None:

@@ -11,6 +11,7 @@ import functools
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from types import CodeType
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ __all__ = [
     "Retired",
     "TorchDispatchMode",
     "UnsupportedTorch",
+    "autotuner_timing",
     "decomposition_disabled",
     "fill_defaults",
     "is_functional",
@@ -60,6 +62,17 @@ def single_level_autograd_function() -> AbstractContextManager[Any]:
         raise UnsupportedTorch("torch._functorch.utils.enable_single_level_autograd_function") from None
     context: AbstractContextManager[Any] = enable_single_level_autograd_function()
     return context
+
+
+def autotuner_timing() -> CodeType | None:
+    """The code of `triton.runtime.autotuner.Autotuner._bench`, which times a launch; None where there is none.
+
+    Then Triton's own autotuner is not refused while a graph is traced, and times launches of nothing.
+    """
+    from triton.runtime.autotuner import Autotuner
+
+    found: CodeType | None = getattr(getattr(Autotuner, "_bench", None), "__code__", None)
+    return found
 
 
 def transforms_active() -> bool:

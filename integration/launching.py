@@ -16,7 +16,7 @@ import torch
 
 from ..jit import interception
 from . import compat
-from .body import check_launch
+from .body import check_launch, refuse_timing
 from .launch_op import plan
 
 __all__ = ["grid_of", "install", "intercept"]
@@ -36,6 +36,7 @@ def intercept(kernel: Any, grid: Any, bound: Mapping[str, Any], options: Mapping
     check_launch(kernel.fn.__name__, call.labels, call.values, call.written)
     if not compat.modes_active() and all(map(_is_plain, call.values)):
         return NotImplemented
+    refuse_timing(kernel.fn.__name__)
     call(grid_of(grid, bound))
     return None
 

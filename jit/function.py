@@ -15,6 +15,7 @@ from triton import knobs
 from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import ASTSource as TritonASTSource
+from triton.compiler.errors import CompilationError
 from triton.runtime.jit import JITFunction as TritonJITFunction
 
 from . import compat, device, events, grid, hooks, interception, keys, registry
@@ -22,6 +23,7 @@ from .async_compile import FutureKernel, submit_compile
 from .binder import Binder, PlainBinder, make_binder, make_plain_binder, with_hint
 from .callable import JITCallable
 from .compile import compile
+from .compile_hints import add_hints
 from .compiled import CompiledKernel
 from .device import Device
 from .drivers import backend_for
@@ -176,8 +178,12 @@ class JITFunction(JITCallable, KernelInterface[Any], TritonJITFunction):  # type
             parsed, signature, constexprs, attrs = self._pack_args(backend, kwargs, arguments, specialization, options)
             kernel = self._compiled_variant(target, place.index, signature, constexprs, attrs, parsed)
             if kernel is None:
-                with events.launch_arguments(arguments):
-                    kernel = self._do_compile(key, signature, place.key, constexprs, parsed, attrs, warmup)
+                try:
+                    with events.launch_arguments(arguments):
+                        kernel = self._do_compile(key, signature, place.key, constexprs, parsed, attrs, warmup)
+                except CompilationError as error:
+                    add_hints(error, arguments)
+                    raise
             if kernel is None:
                 return None
             kernels[key] = kernel

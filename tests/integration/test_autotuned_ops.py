@@ -107,3 +107,37 @@ def test_copies_of_a_tuner_launch(untuned):
         tuner[(2,)](x, 100)
         assert x.eq(1).all()
     assert pickle.loads(pickle.dumps(increment_kernel.fn)) is increment_kernel.fn
+
+
+@triton.autotune(configs=CONFIGS, key=["n"], do_bench=stopwatch)
+@jit
+def tuned_by_triton_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+
+@opgraft.custom_op("ogtuned::by_triton")
+def by_triton(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    tuned_by_triton_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
+    return out
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_tritons_own_autotuner_is_refused_where_it_would_time_nothing(device, dynamic, monkeypatch):
+    monkeypatch.setattr(tuned_by_triton_kernel, "cache", {})
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: by_triton(x), fullgraph=True, dynamic=dynamic)
+    x = torch.zeros(128, device=device)
+    wanted = "by_triton: tuned_by_triton_kernel is tuned by triton.autotune.*opgraft.jit.autotune"
+    with pytest.raises(Exception, match=wanted):
+        compiled(x)
+    assert tuned_by_triton_kernel.cache == {}
+
+
+def test_what_tritons_own_autotuner_found_before_is_used(device):
+    torch._dynamo.reset()
+    x = torch.zeros(192, device=device)
+    assert by_triton(x).eq(1).all()
+    timed.clear()
+    assert torch.compile(lambda x: by_triton(x), fullgraph=True, dynamic=False)(x).eq(1).all() and not timed

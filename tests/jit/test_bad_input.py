@@ -173,6 +173,19 @@ def test_an_error_in_a_kernel_names_the_line_and_leaves_no_trace(x):
     assert not any(kernels for kernels, *_ in wrong.device_caches.values())
 
 
+@jit
+def below(x, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, 1.0, mask=at < n)
+
+
+def test_a_tensor_of_no_dimensions_for_a_number(x):
+    with refused(triton.CompilationError, r"'n' was passed a tensor of no dimensions.*pass n\.item\(\)"):
+        below[(1,)](x, torch.tensor(3), BLOCK=64)
+    below[(1,)](x, torch.tensor(3).item(), BLOCK=64)
+    assert x.sum() == 3
+
+
 def test_options_that_a_backend_refuses(x):
     with refused(Exception, "num_warps"):
         fill[(1,)](x, 1.0, 64, num_warps=3)
