@@ -8,6 +8,7 @@ where tensors stand for others (a graph is traced, an op is faked) nothing is ti
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,30 @@ from .launch import Launch
 __all__ = ["Autotuner", "Config", "Heuristics", "autotune", "heuristics"]
 
 
-class Autotuner(TritonAutotuner):  # type: ignore[misc]
+class _Shared:
+    """What wraps a kernel is shared by copies of what holds it, and pickled by name, as kernels are."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.__module__ = self._function().__module__  # where pickle looks for the name
+
+    def _function(self) -> Any:
+        function: Any = self
+        while not inspect.isfunction(function):
+            function = function.fn
+        return function
+
+    def __copy__(self) -> _Shared:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Shared:
+        return self
+
+    def __reduce__(self) -> str:
+        return str(self._function().__qualname__)
+
+
+class Autotuner(_Shared, TritonAutotuner):  # type: ignore[misc]
     """A kernel that is compiled and timed with several configurations; the fastest one serves. See `autotune`."""
 
     def __getitem__(self, grid: Any) -> Launch:
@@ -90,7 +114,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]
         return f"Autotuner({self.fn!r}, {len(self.configs)} configs, key={self.keys})"
 
 
-class Heuristics(TritonHeuristics):  # type: ignore[misc]
+class Heuristics(_Shared, TritonHeuristics):  # type: ignore[misc]
     """A kernel some of whose arguments are computed from the others. See `heuristics`."""
 
     def __getitem__(self, grid: Any) -> Launch:

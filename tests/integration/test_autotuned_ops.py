@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 import opgraft
-from opgraft.jit import autotune, jit
+from opgraft.jit import autotune, heuristics, jit
 
 timed = []
 
@@ -101,12 +101,28 @@ def test_threads(untuned, device):
     assert increment_kernel.nargs is None
 
 
-def test_copies_of_a_tuner_launch(untuned):
-    for tuner in (copy.copy(increment_kernel), copy.deepcopy(increment_kernel)):
-        x = torch.zeros(100)
-        tuner[(2,)](x, 100)
-        assert x.eq(1).all()
+@heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["n"])})
+@jit
+def sized_kernel(x, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, 1, mask=at < n)
+
+
+@pytest.mark.parametrize("wrapped", [increment_kernel, sized_kernel], ids=["autotune", "heuristics"])
+def test_what_wraps_a_kernel_is_shared_by_copies_and_pickled_by_name(wrapped):
+    assert copy.copy(wrapped) is copy.deepcopy({"held": wrapped})["held"] is wrapped
+    assert pickle.loads(pickle.dumps(wrapped)) is wrapped
     assert pickle.loads(pickle.dumps(increment_kernel.fn)) is increment_kernel.fn
+
+
+def test_a_local_tuner_cannot_be_pickled():
+    @autotune(configs=CONFIGS, key=["n"])
+    @jit
+    def local_kernel(x, n, BLOCK: tl.constexpr):
+        tl.store(x, n)
+
+    with pytest.raises((AttributeError, pickle.PicklingError), match="local_kernel"):
+        pickle.dumps(local_kernel)
 
 
 @triton.autotune(configs=CONFIGS, key=["n"], do_bench=stopwatch)
