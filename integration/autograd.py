@@ -44,11 +44,12 @@ def autograd_kernel(overload: Any, formula: Formula, written: tuple[int, ...]) -
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         grad = _C.is_grad_enabled()
-        tracked = _C._any_requires_grad(*args) and grad
+        tracked = _C._any_requires_grad(*args, *kwargs.values()) and grad
         if tracked or compat.transforms_active():
             if written and tracked:
                 arguments = overload._schema.arguments
-                needing = [a.name for a, value in zip(arguments, args, strict=False) if _requires_grad(value)]
+                given = {**{a.name: value for a, value in zip(arguments, args, strict=False)}, **kwargs}
+                needing = [name for name, value in given.items() if _requires_grad(value)]
                 raise RuntimeError(
                     f"{overload.name()}: writes {', '.join(arguments[i].name for i in written)}, and"
                     f" {', '.join(needing)} requires grad; opgraft has no derivative for in-place ops: call it under"
@@ -62,7 +63,8 @@ def autograd_kernel(overload: Any, formula: Formula, written: tuple[int, ...]) -
         else:
             result = below(keyset, args, kwargs, grad)
         for position in written:
-            for tensor in pytree.tree_leaves(args[position] if position < len(args) else None):
+            value = args[position] if position < len(args) else kwargs.get(overload._schema.arguments[position].name)
+            for tensor in pytree.tree_leaves(value):
                 if isinstance(tensor, torch.Tensor):
                     torch.autograd.graph.increment_version(tensor)
         return result

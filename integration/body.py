@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -24,7 +24,11 @@ from ..jit import interception
 from . import compat
 from .torch_writes import tensors_of, watched
 
-__all__ = ["check_launch", "check_result", "checked", "explain_stock_kernel", "refuse_timing"]
+__all__ = ["UndeclaredWrite", "check_launch", "check_result", "checked", "explain_stock_kernel", "refuse_timing"]
+
+
+class UndeclaredWrite(RuntimeError):
+    """An operation of torch in an op's body writes an argument that the op does not declare."""
 
 
 class _Running(NamedTuple):
@@ -48,7 +52,7 @@ class _Running(NamedTuple):
         """Raise when ``operation`` of torch must not write ``tensor``."""
         name = self.undeclared(tensor)
         if name is not None:
-            raise RuntimeError(
+            raise UndeclaredWrite(
                 f"{self.op}: {operation} in the body writes the argument {name!r}, which the op does not declare. "
                 f"{self.promise([name])}, or write to a tensor that the body allocates."
             )
@@ -62,13 +66,18 @@ _state = _State()
 
 
 @contextmanager
-def checked(op: str, declared: frozenset[str], arguments: Mapping[str, Any]) -> Iterator[None]:
-    """While this is entered, launches and torch's operations are checked against the arguments of ``op``."""
+def checked(
+    op: str, declared: frozenset[str], arguments: Mapping[str, Any], trace: Callable[[], None]
+) -> Iterator[None]:
+    """While this is entered, launches and torch's operations are checked against the arguments of ``op``.
+
+    ``trace()`` runs the body on fake tensors, to find the operation where a write is suspected.
+    """
     running = _Running(op, declared, _storages(arguments))
     tensors = [tensor for value in arguments.values() for tensor in tensors_of(value)]
     outer, _state.running = _state.running, running
     try:
-        with interception.all_launches(), watched(tensors, running.refuse):
+        with interception.all_launches(), watched(tensors, running.undeclared, running.refuse, trace):
             yield
     finally:
         _state.running = outer
@@ -151,7 +160,7 @@ def _storages(arguments: Mapping[str, Any]) -> dict[int, list[str]]:
 
 def _storage(tensor: torch.Tensor) -> int:
     """What two tensors have in common exactly when one is a view of the other."""
-    inner = getattr(tensor, "elem", tensor)  # a FunctionalTensor holds the tensor that it stands for
+    inner: Any = tensor.elem if compat.is_functional(tensor) else tensor  # the tensor that it stands for
     if torch._is_functional_tensor(inner):
         torch._sync(inner)
         inner = torch._from_functional_tensor(inner)

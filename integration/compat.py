@@ -25,12 +25,13 @@ __all__ = [
     "decomposition_disabled",
     "fill_defaults",
     "is_functional",
-    "modes_active",
     "register_identity",
+    "settle_guards",
     "single_level_autograd_function",
     "single_level_function",
     "transforms_active",
     "triton_type_name",
+    "views_with_bases",
 ]
 
 
@@ -106,9 +107,21 @@ def is_functional(value: Any) -> bool:
     return isinstance(value, FunctionalTensor)
 
 
-def modes_active() -> bool:
-    """Whether a torch dispatch mode (fake tensors, tracing, a user's) is entered."""
-    return bool(torch._C._len_torch_dispatch_stack() > 0)
+class _Forward:
+    """A function that can be exchanged, with the hash of the first one: an overload's hash is that of its ``_op``."""
+
+    def __init__(self, first: Any, target: Any) -> None:
+        self._hash = hash(first)
+        self.target = target
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.target(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
 
 class Retired:
@@ -120,28 +133,64 @@ class Retired:
     """
 
     def __init__(self, overload: Any, library: torch.library.Library) -> None:
-        self.overload, self.packet = overload, overload._overloadpacket
-        self.name = overload.name()
+        name = overload.name()
+
+        def gone(*args: Any, **kwargs: Any) -> Any:
+            raise RuntimeError(f"{name}: this op is not defined any more")
+
+        self._gone = gone
+        self._held = [(held, _Forward(held._op, gone)) for held in (overload, overload._overloadpacket)]
         self.retire()
         library._destroy()
         # When a library is collected, torch forgets whatever has the names of its ops: also what replaced them.
-        self.library = library
+        self._library = library
 
     def retire(self) -> None:
         """Have calls raise."""
-
-        def gone(*args: Any, **kwargs: Any) -> Any:
-            raise RuntimeError(f"{self.name}: this op is not defined any more")
-
-        for held in (self.overload, self.packet):
+        for held, forward in self._held:
+            forward.target = self._gone
             vars(held).pop("_handle", None)
-            vars(held).update({key: gone for key in ("_op", "_op_dk") if key in vars(held)})
+            vars(held)["_op"] = forward
+            if "_op_dk" in vars(held):
+                vars(held)["_op_dk"] = self._gone
 
     def succeed(self, successor: Any) -> None:
         """Have them do what ``successor`` does."""
-        for old, new in ((self.overload, successor), (self.packet, successor._overloadpacket)):
-            vars(old).clear()
-            vars(old).update(vars(new))
+        for (held, forward), new in zip(self._held, (successor, successor._overloadpacket), strict=True):
+            forward.target = new._op
+            vars(held).clear()
+            vars(held).update(vars(new), _op=forward)
+
+
+def views_with_bases() -> AbstractContextManager[Any]:
+    """The context in which a view that is made while a graph is functionalized knows its ``_base``.
+
+    Below autograd it does not, and functionalization then takes the view that a launch writes for a whole buffer, which
+    begins where the view's does. `torch._C._SetExcludeDispatchKeyGuard` lets the key through that notes the base.
+    """
+    try:
+        guard = torch._C._SetExcludeDispatchKeyGuard
+    except AttributeError:
+        raise UnsupportedTorch("torch._C._SetExcludeDispatchKeyGuard") from None
+    context: AbstractContextManager[Any] = guard(torch._C.DispatchKey.ADInplaceOrView, False)
+    return context
+
+
+def settle_guards(shape_env: Any) -> None:
+    """Have the guards of a graph speak of the symbols that its sizes have now.
+
+    A guard is noted on the symbol that a size has at the time. Where that is found to equal another later, torch's
+    compile caches drop the guard from what they store (`ShapeEnv.get_pruned_guards`), and serve the graph for sizes
+    for which a constant in it is wrong. Uses ``guards`` and ``replacements``; without them nothing is done.
+    """
+    guards, replacements = getattr(shape_env, "guards", None), getattr(shape_env, "replacements", None)
+    if not guards or not replacements:
+        return
+    for index, guard in enumerate(guards):
+        if not replacements.keys().isdisjoint(guard.expr.free_symbols):
+            settled = guard.expr.xreplace(replacements)
+            if settled.free_symbols:  # otherwise it is what made the symbols equal
+                guards[index] = guard._replace(expr=settled)
 
 
 def register_identity(op: str, identity: object | None) -> None:

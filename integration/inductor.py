@@ -16,7 +16,7 @@ from torch._inductor import ir
 from torch._inductor.lowering import register_lowering
 from torch._inductor.virtualized import V
 
-from . import handles
+from . import compat, handles
 from .launch_op import pointer_type
 from .tokens import INT32, int_token, pointer_token
 
@@ -28,6 +28,7 @@ def register_launch(overload: Any, units: str) -> None:
 
     @register_lowering(overload, type_promotion_kind=None)  # type: ignore[untyped-decorator]
     def lower(*values: Any, grid: Any, **literals: str) -> tuple[()]:
+        compat.settle_guards(V.graph.sizevars.shape_env)
         DirectLaunch.create(overload, *values, grid=list(grid), **literals)
         return ()
 

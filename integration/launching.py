@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from ..jit import interception
-from . import compat
 from .body import check_launch, refuse_timing
 from .launch_op import plan
 
@@ -34,7 +33,7 @@ def intercept(kernel: Any, grid: Any, bound: Mapping[str, Any], options: Mapping
         return NotImplemented
     call = plan(kernel, bound, _given(options))
     check_launch(kernel.fn.__name__, call.labels, call.values, call.written)
-    if not compat.modes_active() and all(map(_is_plain, call.values)):
+    if interception.plain(call.values, {}):
         return NotImplemented
     refuse_timing(kernel.fn.__name__)
     call(grid_of(grid, bound))
@@ -54,13 +53,3 @@ def grid_of(grid: Any, bound: Mapping[str, Any]) -> tuple[Any, ...]:
     if not 1 <= len(sizes) <= 3:
         raise ValueError(f"a grid has one to three axes, got {len(sizes)}: {grid!r}")
     return sizes
-
-
-def _is_plain(value: Any) -> bool:
-    if not isinstance(value, torch.Tensor):
-        return not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
-    return (
-        type(value) in (torch.Tensor, torch.nn.Parameter)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
-        and value.device.type != "meta"
-    )

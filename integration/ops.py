@@ -8,6 +8,7 @@ its result depends on is told to the compile caches (:mod:`.identity`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -16,13 +17,14 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils import _pytree as pytree
 from triton import knobs
 
 from ..jit import interception
 from ..jit.native import extension, ready
 from . import compat, launching
 from .autograd import Formula, autograd_kernel
-from .body import check_result, checked, explain_stock_kernel
+from .body import UndeclaredWrite, check_result, checked, explain_stock_kernel
 from .identity import OpIdentity
 from .schema import check_name, op_schema
 from .torch_writes import tensors_of
@@ -34,6 +36,8 @@ R = TypeVar("R")
 
 _DEVICES = ("CPU", "CUDA")
 _defined: dict[str, CustomOp[Any, Any]] = {}
+_retired: dict[str, list[compat.Retired]] = {}
+"""What others may still hold of earlier ops, by name."""
 
 
 @overload
@@ -87,9 +91,8 @@ class CustomOp(Generic[P, R]):
         self._mutates = frozenset(mutates_args)
         self._formula = Formula()
         self._seen: set[Any] = set()
-        self._retired: list[compat.Retired] = []  # of earlier ops of this name
         self._eager = cast(Callable[..., Any], self._call_in_python)
-        schema = op_schema(fn, op_name, tuple(mutates_args))
+        schema = op_schema(fn, namespace, op_name, tuple(mutates_args))
         launching.install()
         previous = _defined.pop(name, None)
         if previous is not None:
@@ -110,8 +113,7 @@ class CustomOp(Generic[P, R]):
         torch.library.register_fake(name, self._run_checked, lib=self._lib)
         compat.register_dispatch_rule(self._lib, op_name, compat.functional_mode(), self._decompose)
         compat.register_identity(name, OpIdentity(op_name, self._depends_on))
-        self._retired = previous._retired if previous is not None else []
-        for retired in self._retired:
+        for retired in _retired.get(name, ()):
             retired.succeed(self._op)
         _defined[name] = self
 
@@ -135,7 +137,7 @@ class CustomOp(Generic[P, R]):
         for value in args:
             kind = type(value)
             if kind is _Tensor or kind is _Parameter:
-                if grad and value.requires_grad:
+                if (grad and value.requires_grad) or value.is_neg() or value.is_conj() or value._is_zerotensor():
                     return self._op(*args)
                 kinds.append(value.dtype)
             elif kind in _SIMPLE:
@@ -200,7 +202,14 @@ class CustomOp(Generic[P, R]):
 
         Raises:
             TypeError: when either is not callable.
+            NotImplementedError: for an op with keyword-only tensors, as :mod:`torch.library` does.
         """
+        tensors = [a.name for a in self._op._schema.arguments if a.kwarg_only and "Tensor" in str(a.type)]
+        if tensors:
+            raise NotImplementedError(
+                f"{self._qualname}: a derivative can be given for positional tensors only, and {', '.join(tensors)} can"
+                " be passed by keyword alone; move the tensors before the * of the body's parameters"
+            )
         for function in (backward, setup_context):
             if function is not None and not callable(function):
                 raise TypeError(f"{self._qualname}: register_autograd takes functions, got {function!r}")
@@ -213,19 +222,22 @@ class CustomOp(Generic[P, R]):
     def _undefine(self) -> None:
         """Give way to an op of the same name: whoever still holds this one calls that."""
         self._eager = self._op
-        for retired in self._retired:
-            retired.retire()
+        retired = _retired.setdefault(self._qualname, [])
+        for earlier in retired:
+            earlier.retire()
         compat.register_identity(self._qualname, None)
-        self._retired = [*self._retired, compat.Retired(self._op, self._lib)]
+        retired.append(compat.Retired(self._op, self._lib))
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         """The eager implementation; the first call for each kind of arguments is checked."""
         kinds = tuple(map(_kind, args))
-        if kinds in self._seen:
+        if kinds in self._seen and not kwargs:
             for position in self._written:
                 self._check_write(args[position] if position < len(args) else None)
-            return self._fn(*args, **kwargs)
+            return self._fn(*args)  # type: ignore[call-arg]
         result = self._run_checked(*args, **kwargs)
+        if kwargs:
+            return result
         # The dispatcher leaves out trailing arguments that equal their defaults; a direct call has them.
         self._seen.add(kinds)
         self._seen.add(tuple(map(_kind, compat.fill_defaults(self._op._schema, args, kwargs)[0])))
@@ -248,7 +260,7 @@ class CustomOp(Generic[P, R]):
         arguments = self._signature.bind(*args, **kwargs).arguments
         for name in self._mutates:
             self._check_write(arguments.get(name))
-        with checked(self._qualname, self._mutates, arguments):
+        with checked(self._qualname, self._mutates, arguments, lambda: self._run_on_fakes(args, kwargs)):
             try:
                 result = self._fn(*args, **kwargs)
             except Exception as error:
@@ -258,6 +270,20 @@ class CustomOp(Generic[P, R]):
         check_result(self._qualname, arguments, result, len(self._op._schema.returns))
         return result
 
+    def _run_on_fakes(self, args: Any, kwargs: Any) -> None:
+        """Run the body on fake tensors, where each operation that writes an argument is seen."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode, contextlib.suppress(Exception):
+            args, kwargs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
+            try:
+                self._run_checked(*args, **kwargs)
+            except UndeclaredWrite as error:
+                found = error
+            else:
+                return
+        raise found
+
     def _decompose(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Open the op into its body while a graph is functionalized.
 
@@ -265,7 +291,7 @@ class CustomOp(Generic[P, R]):
         """
         if compat.decomposition_disabled() or knobs.runtime.interpret:
             return mode.__torch_dispatch__(func, types, args, kwargs)
-        with mode:
+        with mode, compat.views_with_bases():
             return self._run_checked(*args, **(kwargs or {}))
 
 

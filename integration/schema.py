@@ -22,11 +22,12 @@ def check_name(name: str) -> tuple[str, str]:
     return match.group(1), match.group(2)
 
 
-def op_schema(fn: Callable[..., Any], name: str, mutates_args: tuple[str, ...]) -> str:
+def op_schema(fn: Callable[..., Any], namespace: str, name: str, mutates_args: tuple[str, ...]) -> str:
     """``name(Tensor x, ...) -> Tensor``, by the rules of :func:`torch.library.infer_schema`.
 
     Raises ValueError, naming the function, when annotations are missing or have no schema type, or
-    when ``mutates_args`` names something that is no tensor argument.
+    when ``mutates_args`` names something that is no tensor argument, or a default or a name has no
+    form in a schema.
     """
     parameters = inspect.signature(fn).parameters
     strangers = [item for item in mutates_args if item not in parameters]
@@ -40,4 +41,11 @@ def op_schema(fn: Callable[..., Any], name: str, mutates_args: tuple[str, ...]) 
         schema: str = torch.library.infer_schema(fn, op_name=name, mutates_args=mutates_args)
     except ValueError as error:
         raise ValueError(f"{fn.__module__}.{fn.__qualname__}: {error}") from error
+    try:
+        torch._C.parse_schema(f"{namespace}::{schema}")
+    except Exception as error:
+        raise ValueError(
+            f"{fn.__module__}.{fn.__qualname__}: torch cannot read the schema {schema}: {str(error).splitlines()[0]};"
+            " choose other names or defaults for its parameters"
+        ) from error
     return schema

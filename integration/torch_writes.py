@@ -1,8 +1,9 @@
 """Which arguments of an op are written by operations of torch in its body: `x.add_(1)`, `torch.mul(y, z, out=x)`.
 
-A tensor with memory counts its writes (`Tensor._version`), which costs an op's body nothing. Tensors that stand for
-others while a graph is traced do not; there a dispatch mode reads each operation's schema before it runs. A kernel of
-Triton's own runtime does neither; our launches are checked before they run (:mod:`.body`).
+On tensors that stand for others while a graph is traced, a dispatch mode reads each operation's schema before it runs.
+A tensor with memory counts its writes (`Tensor._version`), which costs an op's body nothing, but so do its views, in
+whatever thread, and changes of a view's shape count, too. So a count is a suspicion: the body then runs on fakes.
+A kernel of Triton's own runtime counts nothing; our launches are checked before they run (:mod:`.body`).
 """
 
 from __future__ import annotations
@@ -22,26 +23,31 @@ Report = Callable[[torch.Tensor, str], None]
 
 
 @contextmanager
-def watched(tensors: Sequence[torch.Tensor], report: Report) -> Iterator[None]:
-    """While this is entered, ``report(tensor, operation)`` is called for tensors that operations of torch write.
+def watched(
+    tensors: Sequence[torch.Tensor],
+    undeclared: Callable[[torch.Tensor], object],
+    report: Report,
+    trace: Callable[[], None],
+) -> Iterator[None]:
+    """While this is entered, ``report(tensor, operation)`` is called before an operation of torch writes a tensor.
 
-    Where ``tensors`` have memory, it is called for those of them that were written, when the context is left without
-    an exception. Otherwise it is called before each operation that writes, with whatever that writes.
+    That is so where ``tensors`` stand for others. Where they have memory, ``trace()`` is called when the context is
+    left without an exception and one of them that is ``undeclared`` seems to have been written.
     """
     if not interception.plain(tensors, {}):
         with _WritesReported(report):
             yield
         return
-    versions = [tensor._version for tensor in tensors if not tensor.is_inference()]
+    counted = [(tensor, tensor._version) for tensor in tensors if not tensor.is_inference()]
     yield
-    counted = (tensor for tensor in tensors if not tensor.is_inference())
-    for tensor, version in zip(counted, versions, strict=True):
-        if tensor._version != version:
-            report(tensor, "an operation of torch")
+    if any(tensor._version != version and undeclared(tensor) for tensor, version in counted):
+        trace()
 
 
 class _WritesReported(compat.TorchDispatchMode):  # type: ignore[misc]
     """Calls ``report`` with each tensor that the next operation writes."""
+
+    supports_higher_order_operators = True  # which have no schema, and write nothing themselves
 
     def __init__(self, report: Report) -> None:
         super().__init__()
@@ -49,8 +55,9 @@ class _WritesReported(compat.TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func._schema.is_mutable:
-            for position, argument in enumerate(func._schema.arguments):
+        schema = getattr(func, "_schema", None)
+        if schema is not None and schema.is_mutable and torch.Tag.inplace_view not in func.tags:
+            for position, argument in enumerate(schema.arguments):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     value = args[position] if position < len(args) else kwargs.get(argument.name)
                     for tensor in tensors_of(value):

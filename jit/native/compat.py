@@ -9,6 +9,7 @@ promised:
 | the offset of the `at::Tensor` in a `torch.Tensor` object, found by comparing with the pointer that `torch._C._aoti.unsafe_alloc_void_ptr_from_tensor` hands out, and checked on tensors of several kinds | calling that shim | the Python methods |
 | `c10::impl::TorchDispatchModeTLS::stack_len()` and `tls_is_dispatch_key_included()` in libc10, checked against what `torch._C` says with and without a mode and a key | seeing torch dispatch modes and `torch.func` transforms before a launch | every launch goes through Python |
 | `at::impl::PythonTorchFunctionTLS::stack_len()`, `torch::profiler::impl::profilerEnabled()`, `c10::GradMode::is_enabled()` and `c10::TensorImpl::requires_grad()`, checked likewise | whether an eager call of an op may pass by the dispatcher | the Python functions, about 50 ns each |
+| `at::native::is_neg()`, `is_conj()` and `_is_zerotensor()` in libtorch_cpu, checked likewise | the same | the Python methods |
 | `aoti_torch_get_current_cuda_stream` in libtorch_cuda | the stream of a launch on CUDA | these launches go through Python |
 | `at::get_num_threads()` in libtorch_cpu, or `omp_get_max_threads()` | the threads of a CPU launch, as `torch.set_num_threads` set them for this thread | one thread |
 | `triton.runtime.build._build` | compiling the extension | no extension: launches go through Python |
@@ -85,6 +86,7 @@ def torch_access() -> dict[str, Any]:
         "functorch_key": functorch_key,
         **addresses,
         **_onlookers(library, offset),
+        **_lazy_values(library, offset),
     }
 
 
@@ -179,6 +181,26 @@ def _onlookers(library: ctypes.CDLL | None, offset: int) -> dict[str, int]:
         }
     except (AttributeError, TypeError):
         return dict.fromkeys(("count_function_modes", "profiler_enabled", "grad_enabled", "requires_grad"), 0)
+
+
+def _lazy_values(library: ctypes.CDLL | None, offset: int) -> dict[str, int]:
+    """Addresses of the functions that say whether a tensor's memory does not hold its values; 0 for one that errs."""
+    import torch
+
+    plain = torch.zeros(2)
+    samples = {
+        "is_neg": torch.zeros(2, dtype=torch.complex64).conj().imag,
+        "is_conj": torch.zeros(2, dtype=torch.complex64).conj(),
+        "is_zerotensor": torch._efficientzerotensor(2),
+    }
+    found = {}
+    for name, sample in samples.items():
+        symbol = f"_{name}" if name == "is_zerotensor" else name
+        address = symbol_address(library, f"_ZN2at6native{len(symbol)}{symbol}ERKNS_6TensorE") if offset else 0
+        says = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)(address) if address else None
+        right = says is not None and says(id(sample) + offset) and not says(id(plain) + offset)
+        found[name] = address if right else 0
+    return found
 
 
 def _reads_requires_grad(address: int, offset: int) -> bool:

@@ -55,6 +55,9 @@ typedef struct {
   bool (*profiler_enabled)(void);
   bool (*grad_enabled)(void);
   bool (*requires_grad)(const void *); /* of a TensorImpl */
+  bool (*is_neg)(const void *);        /* of an at::Tensor, as the next two: its memory does not hold its values */
+  bool (*is_conj)(const void *);
+  bool (*is_zerotensor)(const void *);
   PyObject *cuda_error;         /* (result, error name, error text, handle, arguments, grid) -> exception */
   PyObject *guard_error;        /* (handle, argument index, value) -> exception */
   PyObject *resolve_grid;       /* (kernel's name, grid) -> tuple of three ints */

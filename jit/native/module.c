@@ -12,17 +12,18 @@ static PyObject *configure(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"tensor_type",      "parameter_type",  "tensor_offset",   "get_data_ptr", "get_dtype",
                              "get_device_type",  "get_device_index", "get_num_threads", "get_cuda_stream",
                              "count_modes",      "key_included",    "functorch_key",   "count_function_modes",
-                             "profiler_enabled", "grad_enabled",    "requires_grad",   NULL};
+                             "profiler_enabled", "grad_enabled",    "requires_grad",   "is_neg",
+                             "is_conj",          "is_zerotensor",   NULL};
   PyTypeObject *tensor_type, *parameter_type;
   Py_ssize_t offset;
   unsigned long long data_ptr, dtype, device_type, device_index, num_threads, cuda_stream, count_modes, key_included,
-      count_function_modes, profiler_enabled, grad_enabled, requires_grad;
+      count_function_modes, profiler_enabled, grad_enabled, requires_grad, is_neg, is_conj, is_zerotensor;
   unsigned short functorch_key;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!O!nKKKKKKKKHKKKK:configure", keywords, &PyType_Type, &tensor_type,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!O!nKKKKKKKKHKKKKKKK:configure", keywords, &PyType_Type, &tensor_type,
                                    &PyType_Type, &parameter_type, &offset, &data_ptr, &dtype, &device_type,
                                    &device_index, &num_threads, &cuda_stream, &count_modes, &key_included,
                                    &functorch_key, &count_function_modes, &profiler_enabled, &grad_enabled,
-                                   &requires_grad))
+                                   &requires_grad, &is_neg, &is_conj, &is_zerotensor))
     return NULL;
   replace((PyObject **)&torch_access.tensor_type, (PyObject *)tensor_type);
   replace((PyObject **)&torch_access.parameter_type, (PyObject *)parameter_type);
@@ -38,6 +39,9 @@ static PyObject *configure(PyObject *module, PyObject *args, PyObject *kwargs) {
   torch_access.profiler_enabled = (bool (*)(void))(uintptr_t)profiler_enabled;
   torch_access.grad_enabled = (bool (*)(void))(uintptr_t)grad_enabled;
   torch_access.requires_grad = (bool (*)(const void *))(uintptr_t)requires_grad;
+  torch_access.is_neg = (bool (*)(const void *))(uintptr_t)is_neg;
+  torch_access.is_conj = (bool (*)(const void *))(uintptr_t)is_conj;
+  torch_access.is_zerotensor = (bool (*)(const void *))(uintptr_t)is_zerotensor;
   /* Without the other question this one is no use. */
   torch_access.count_modes = key_included ? (int64_t(*)(void))(uintptr_t)count_modes : NULL;
   torch_access.tensor_offset = offset;
@@ -74,7 +78,8 @@ static int module_exec(PyObject *module) {
     PyObject **target;
     const char *text;
   } names[] = {{&name_data_ptr, "data_ptr"}, {&name_run, "run"}, {&name_grid, "grid"}, {&name_warmup, "warmup"},
-               {&name_requires_grad, "requires_grad"}, {&name_dtype, "dtype"}, {&name_current_level, "_current_level"}};
+               {&name_requires_grad, "requires_grad"}, {&name_dtype, "dtype"}, {&name_current_level, "_current_level"},
+               {&name_is_neg, "is_neg"}, {&name_is_conj, "is_conj"}, {&name_is_zerotensor, "_is_zerotensor"}};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
     if (!(*names[i].target = PyUnicode_InternFromString(names[i].text))) return -1;
   if (!(missing = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type))) return -1;

@@ -24,6 +24,7 @@ typedef struct {
 static PyTypeObject PlainCall_Type;
 
 static PyObject *name_requires_grad, *name_dtype, *name_current_level;
+static PyObject *name_is_neg, *name_is_conj, *name_is_zerotensor;
 
 /* Whether calling gives something true; -1 with an exception. */
 static int answer(PyObject *function) {
@@ -63,6 +64,24 @@ static inline int requires_grad(PyObject *tensor) {
   void *inner = torch_access.requires_grad ? inner_tensor(tensor) : NULL;
   /* An at::Tensor is one pointer, to its TensorImpl. */
   return LIKELY(inner != NULL) ? torch_access.requires_grad(*(void **)inner) : attribute(tensor, name_requires_grad);
+}
+
+static inline int method_says(bool (*function)(const void *), PyObject *tensor, PyObject *name) {
+  void *inner = function ? inner_tensor(tensor) : NULL;
+  if (LIKELY(inner != NULL)) return function(inner);
+  PyObject *method = PyObject_GetAttr(tensor, name);
+  if (!method) return -1;
+  int truth = answer(method);
+  Py_DECREF(method);
+  return truth;
+}
+
+/* Whether the tensor's memory does not hold its values, which the dispatcher would put right; -1 with an exception. */
+static inline int stands_for_others(PyObject *tensor) {
+  int stands = method_says(torch_access.is_neg, tensor, name_is_neg);
+  if (LIKELY(stands == 0)) stands = method_says(torch_access.is_conj, tensor, name_is_conj);
+  if (LIKELY(stands == 0)) stands = method_says(torch_access.is_zerotensor, tensor, name_is_zerotensor);
+  return stands;
 }
 
 /* Whether a key was found in `seen` before. */
@@ -122,6 +141,7 @@ static int is_plain(PlainCall *self, PyObject *const *arguments, Py_ssize_t n) {
     PyObject *value = arguments[i];
     if (LIKELY(is_plain_tensor(value))) {
       int needed = grad ? requires_grad(value) : 0;
+      if (LIKELY(needed == 0)) needed = stands_for_others(value);
       if (UNLIKELY(needed != 0)) return needed < 0 ? -1 : 0;
       void *inner = inner_tensor(value);
       int32_t dtype;

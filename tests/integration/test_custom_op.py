@@ -313,11 +313,45 @@ def test_an_op_that_replaced_another_survives_its_collection():
     assert "ogtest.held" not in graph.aot[0] and "aten.mul" in graph.aot[0]
 
 
-def test_a_definition_that_fails_leaves_the_op_as_it_was():
+def _no_annotations(x):
+    return x
+
+
+def _infinite(x: torch.Tensor, a: float = float("inf")) -> torch.Tensor:
+    return x * a
+
+
+def _too_large(x: torch.Tensor, a: int = 2**70) -> torch.Tensor:
+    return x * a
+
+
+def _no_ascii(x: torch.Tensor, größe: int = 1) -> torch.Tensor:
+    return x * größe
+
+
+@pytest.mark.parametrize("body", [_no_annotations, _infinite, _too_large, _no_ascii])
+def test_a_definition_that_fails_leaves_the_op_as_it_was(body):
     op = _redefine(3, False)
-    with pytest.raises(ValueError):
-        opgraft.custom_op("ogtest::held", lambda x: x)
+    with pytest.raises(ValueError, match=body.__name__):
+        opgraft.custom_op("ogtest::held", body)
     assert op(torch.ones(2)).eq(3).all() and torch.ops.ogtest.held(torch.ones(2)).eq(3).all()
+    _redefine(4, False)
+    assert op(torch.ones(2)).eq(4).all()
+
+
+def test_an_exported_program_is_saved_after_its_op_was_replaced(tmp_path):
+    _redefine(2, False)
+    program = torch.export.export(Holds(), (torch.ones(3),))
+    _redefine(3, False)
+    torch.export.save(program, tmp_path / "program.pt2")
+    assert torch.export.load(tmp_path / "program.pt2").module()(torch.ones(3)).eq(3).all()
+
+
+class Holds(torch.nn.Module):
+    """A module that calls the op by name."""
+
+    def forward(self, x):
+        return torch.ops.ogtest.held(x)
 
 
 def test_without_a_derivative_backward_says_what_to_call():

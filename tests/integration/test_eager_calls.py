@@ -164,6 +164,81 @@ def test_a_subclass_sees_the_op(op):
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        lambda dtype: torch._neg_view(torch.full((8,), 3.0, dtype=dtype)),
+        lambda dtype: torch.full((8,), 3j, dtype=dtype.to_complex()).conj().imag.reshape(8, 1)[:, 0],
+        lambda dtype: torch.complex(torch.zeros(1, dtype=dtype), torch.full((1,), 3.0, dtype=dtype)).conj().imag,
+        lambda dtype: torch._efficientzerotensor(8, dtype=dtype),
+    ],
+    ids=["negated", "imaginary part of a conjugate", "one element of it", "zeros without memory"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_tensors_whose_memory_does_not_hold_their_values(op, value, dtype):
+    @opgraft.custom_op("ogeager::with_strides")
+    def with_strides(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(x.shape, dtype=x.dtype)
+        strided_copy_kernel[(1,)](x, out, x.stride(0), x.numel(), BLOCK=16)
+        return out
+
+    if type(op._eager).__name__ != "PlainCall":
+        with_strides._use_extension = lambda: None
+    x = value(dtype)
+    for _ in range(3):
+        with_strides(torch.ones(8, dtype=dtype))
+    torch.testing.assert_close(with_strides(x), x.clone())
+
+
+@jit
+def strided_copy_kernel(x, out, stride, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at * stride, mask=at < n), mask=at < n)
+
+
+class PlainSubclass(torch.Tensor):
+    """A subclass that changes nothing."""
+
+
+class PlainParameter(torch.nn.Parameter):
+    """The same of a parameter."""
+
+
+@pytest.mark.parametrize("kind", [PlainSubclass, PlainParameter])
+def test_the_first_call_with_a_subclass(kind):
+    @opgraft.custom_op("ogeager::of_subclass")
+    def of_subclass(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(8)
+        axpy_kernel[(1,)](x, x, out, 1.0, 8, BLOCK=16)
+        return out
+
+    with torch.no_grad():
+        assert of_subclass(torch.ones(8).as_subclass(kind)).eq(2).all()
+        assert of_subclass(torch.ones(8)).eq(2).all()
+
+
+@opgraft.custom_op("ogeager::into", mutates_args=["out"])
+def into(x: torch.Tensor, *, out: torch.Tensor) -> None:
+    axpy_kernel[(1,)](x, x, out, 1.0, x.numel(), BLOCK=16)
+
+
+def test_a_written_keyword_is_held_to_the_same_rules():
+    x = torch.ones(8)
+    for _ in range(3):
+        out = torch.zeros(8)
+        into(x, out=out)
+        assert out.eq(2).all() and out._version == 1
+        with pytest.raises(RuntimeError, match="several elements share one memory location"):
+            into(x, out=torch.zeros(1).expand(8))
+        with pytest.raises(RuntimeError, match="out requires grad"):
+            into(x, out=torch.zeros(8, requires_grad=True))
+
+
+def test_a_derivative_for_keyword_only_tensors_is_refused():
+    with pytest.raises(NotImplementedError, match=r"into: .*positional tensors only, and out"):
+        into.register_autograd(lambda ctx, grad: grad)
+
+
+@pytest.mark.parametrize(
     "call",
     [
         lambda op, x, y: op(x, y, a=2.0),

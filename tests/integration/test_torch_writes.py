@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import opgraft
 
@@ -61,7 +62,7 @@ def eager(op):
 
 
 def fake(op):
-    with FakeTensorMode():
+    with FakeTensorMode(shape_env=ShapeEnv()):
         op(torch.empty(4), torch.empty(4))
 
 
@@ -114,7 +115,47 @@ def test_arguments_that_share_memory_are_declared_together():
 
 def test_the_message_says_what_to_declare():
     op = define("message", plus)
-    with pytest.raises(RuntimeError, match=r'message: an operation of torch.* mutates_args=\("x",\)'):
+    with pytest.raises(RuntimeError, match=r'message: aten.add_.Tensor .* mutates_args=\("x",\)'):
         op(torch.rand(4), torch.rand(4))
     with FakeTensorMode(), pytest.raises(RuntimeError, match=r'message: aten.add_.Tensor .* mutates_args=\("x",\)'):
         op(torch.empty(4), torch.empty(4))
+
+
+def shape_of_a_view(x):
+    y = x.view(2, 2)
+    y.t_()
+    return y.unsqueeze_(0).sum()
+
+
+def a_loop(x):
+    return torch._higher_order_ops.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x))[1]
+
+
+@pytest.mark.parametrize("call", [eager, fake, compiled, traced], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("work", [shape_of_a_view, a_loop], ids=lambda f: f.__name__)
+def test_what_writes_nothing_is_not_refused(work, call):
+    torch._dynamo.reset()
+
+    @opgraft.custom_op(f"ogtorchwrites::no_{work.__name__}")
+    def op(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return work(x) + y
+
+    call(op)
+
+
+def test_an_argument_may_have_attributes_of_its_own():
+    x = torch.zeros(4)
+    x.elem = "a name"
+    assert define("attribute", lambda x: None)(x, torch.zeros(4)).eq(1).all()
+
+
+def test_a_write_of_others_to_the_same_storage_is_not_blamed_on_the_body():
+    base = torch.zeros(8)
+
+    @opgraft.custom_op("ogtorchwrites::beside")
+    def beside(x: torch.Tensor) -> torch.Tensor:
+        if type(x) is torch.Tensor:  # as another thread would, during the call
+            base[4:].add_(1)
+        return x + 1
+
+    assert beside(base[:4]).eq(1).all()
