@@ -58,15 +58,17 @@ static void entry_release(Entry *entry) {
   PyMem_Free(entry);
 }
 
+static inline bool has_key(const Entry *entry, const Call *call) {
+  return entry->n_words == call->n_words && memcmp(entry->words, call->words, call->n_words * sizeof *call->words) == 0;
+}
+
 static inline Entry *find_entry(const Dispatcher *self, const Call *call, uint64_t hash) {
   if (UNLIKELY(!self->count)) return NULL;
   size_t mask = (size_t)self->capacity - 1;
   for (size_t at = hash & mask;; at = (at + 1) & mask) {
     Entry *entry = self->table[at];
     if (!entry) return NULL;
-    if (LIKELY(entry->hash == hash && entry->n_words == call->n_words &&
-               memcmp(entry->words, call->words, call->n_words * sizeof *call->words) == 0))
-      return entry;
+    if (LIKELY(entry->hash == hash && has_key(entry, call))) return entry;
   }
 }
 
@@ -190,8 +192,13 @@ static int resolve_grid(const Dispatcher *self, PyObject *grid, int32_t sizes[3]
   return -1;
 }
 
+/* Grid functions that run in this thread, one inside the other. A call's frame is large, and Python counts none of it:
+ * beyond that many the way through Python is taken, where an endless recursion ends in a RecursionError. */
+static __thread int grid_depth;
+enum { MAX_GRID_DEPTH = 64 };
+
 /* Launches `entry` for `call`. Returns what the launch returns, NULL with an exception, or NULL with `*miss` set. */
-static PyObject *launch_entry(Dispatcher *self, Entry *entry, PyObject *grid, const Call *call, bool *miss) {
+static PyObject *launch_entry(Dispatcher *self, Entry *entry, PyObject *grid, Call *call, bool *miss) {
   int status = environment_check();
   if (LIKELY(status == 1)) status = watches_hold(&entry->watches);
   if (UNLIKELY(status != 1)) {
@@ -210,8 +217,14 @@ static PyObject *launch_entry(Dispatcher *self, Entry *entry, PyObject *grid, co
   if (UNLIKELY(!simple_grid(grid, sizes))) {
     PyObject *named = NULL, *returned = NULL;
     if (PyCallable_Check(grid)) {
+      if (UNLIKELY(grid_depth == MAX_GRID_DEPTH)) {
+        *miss = true;
+        return NULL;
+      }
       named = named_arguments(self, call, entry->substitutes);
+      ++grid_depth;
       returned = named ? PyObject_CallOneArg(grid, named) : NULL;
+      --grid_depth;
       status = returned ? resolve_grid(self, returned, sizes) : -1;
     } else {
       status = resolve_grid(self, grid, sizes);
@@ -219,6 +232,12 @@ static PyObject *launch_entry(Dispatcher *self, Entry *entry, PyObject *grid, co
     Py_XDECREF(returned);
     Py_XDECREF(named);
     if (UNLIKELY(status < 0)) return NULL;
+    /* What ran may have given a tensor other memory (resize_, set_, an assignment to data): ask again. */
+    if (UNLIKELY(!call_key(call, self->parameters, self->n_parameters) || !has_key(entry, call) ||
+                 !pack_call(entry->handle, call, slots, &status))) {
+      *miss = status == 0;
+      return NULL;
+    }
   }
   if (UNLIKELY(handle_launch(entry->handle, stream, call->values, sizes, slots) < 0)) return NULL;
   return Py_NewRef(entry->result);
@@ -247,17 +266,30 @@ static PyObject *dispatch(Dispatcher *self, PyObject *grid, PyObject *const *arg
   return result;
 }
 
-/* Splits a tuple and a dict into the form of a vectorcall. `storage` has room for both. */
-static PyObject *as_vector(PyObject *args, PyObject *kwargs, PyObject **storage) {
-  Py_ssize_t n = PyTuple_GET_SIZE(args);
+/* Splits a tuple and a dict into the form of a vectorcall. `storage` has room for `total`, what both hold. Returns the
+ * names; the values of the dict are new references, since the dict may change while Python code runs. */
+static PyObject *as_vector(PyObject *args, PyObject *kwargs, PyObject **storage, Py_ssize_t total) {
+  Py_ssize_t n = PyTuple_GET_SIZE(args), position = 0, k = 0;
+  PyObject *names = PyTuple_New(total - n), *name, *value;
+  if (!names) return NULL;
   for (Py_ssize_t i = 0; i < n; ++i) storage[i] = PyTuple_GET_ITEM(args, i);
-  PyObject *names = PyTuple_New(PyDict_GET_SIZE(kwargs)), *name, *value;
-  Py_ssize_t position = 0, k = 0;
-  while (names && PyDict_Next(kwargs, &position, &name, &value)) {
+  bool right = PyDict_GET_SIZE(kwargs) == total - n; /* making the tuple may have run a finalizer */
+  while (right && PyDict_Next(kwargs, &position, &name, &value)) {
+    right = k < total - n && PyUnicode_Check(name);
+    if (!right) break;
     PyTuple_SET_ITEM(names, k, Py_NewRef(name));
-    storage[n + k++] = value;
+    storage[n + k++] = Py_NewRef(value);
   }
-  return names;
+  if (right) return names;
+  while (k) Py_DECREF(storage[n + --k]);
+  Py_DECREF(names);
+  PyErr_SetString(PyExc_TypeError, "keywords must be strings, in a dict that stays as it is");
+  return NULL;
+}
+
+static void release_vector(PyObject *names, PyObject **storage, Py_ssize_t total) {
+  for (Py_ssize_t i = total - PyTuple_GET_SIZE(names); i < total; ++i) Py_DECREF(storage[i]);
+  Py_DECREF(names);
 }
 
 /* launch(grid, args, kwargs) -> the compiled kernel, or NotImplemented for a miss. */
@@ -269,22 +301,24 @@ static PyObject *dispatcher_launch(PyObject *self, PyObject *const *arguments, P
   Py_ssize_t total = PyTuple_GET_SIZE(arguments[1]) + PyDict_GET_SIZE(arguments[2]);
   if (total > MAX_PARAMETERS + MAX_OPTIONS) Py_RETURN_NOTIMPLEMENTED;
   PyObject *storage[total + 1];
-  PyObject *keywords = as_vector(arguments[1], arguments[2], storage);
+  PyObject *keywords = as_vector(arguments[1], arguments[2], storage, total);
   if (!keywords) return NULL;
   bool miss;
   PyObject *result =
       dispatch((Dispatcher *)self, arguments[0], storage, PyTuple_GET_SIZE(arguments[1]), keywords, &miss);
-  Py_DECREF(keywords);
+  release_vector(keywords, storage, total);
   if (!result && miss) Py_RETURN_NOTIMPLEMENTED;
   return result;
 }
 
 /* Whether the handle's parameters can be filled from this call without asking the objects again. */
-static bool handle_fits(const Handle *handle, const Call *call, Py_ssize_t n_parameters) {
+static bool handle_fits(const Dispatcher *self, const Handle *handle, const Call *call) {
+  Py_ssize_t n_parameters = self->n_parameters;
   if (handle->n_codes != n_parameters) return false;
   for (Py_ssize_t i = 0; i < n_parameters; ++i) {
     PyObject *value = call->values[i];
     bool exact = PyLong_CheckExact(value) || PyBool_Check(value);
+    if (self->parameters[i].is_constant && code_is_passed(handle->codes[i])) return false; /* has no raw value */
     switch (handle->codes[i]) {
       case 'x':
       case '1':
@@ -336,24 +370,12 @@ static int insert(Dispatcher *self, Entry *entry) {
   return 1;
 }
 
-static PyObject *dispatcher_remember(PyObject *object, PyObject *args, PyObject *kwargs) {
-  static char *keywords[] = {"args", "kwargs", "handle", "result", "watches", "substitutes", NULL};
-  Dispatcher *self = (Dispatcher *)object;
-  PyObject *positional, *named, *result, *watches, *substitutes = Py_None;
-  Handle *handle;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!OO|O:remember", keywords, &PyTuple_Type, &positional,
-                                   &PyDict_Type, &named, &Handle_Type, &handle, &result, &watches, &substitutes))
-    return NULL;
-  Py_ssize_t total = PyTuple_GET_SIZE(positional) + PyDict_GET_SIZE(named);
-  if (total > MAX_PARAMETERS + MAX_OPTIONS) Py_RETURN_FALSE;
-  PyObject *storage[total + 1];
-  PyObject *names = as_vector(positional, named, storage);
-  if (!names) return NULL;
+/* `remember`, with the arguments as a vectorcall has them. */
+static PyObject *remember(Dispatcher *self, PyObject *const *arguments, Py_ssize_t n, PyObject *names, Handle *handle,
+                          PyObject *result, PyObject *watches, PyObject *substitutes) {
   Call call;
-  bool simple = call_bind(&call, self->parameters, self->n_parameters, self->n_positional, storage,
-                          PyTuple_GET_SIZE(positional), names) &&
-                call_key(&call, self->parameters, self->n_parameters) && handle_fits(handle, &call, self->n_parameters);
-  Py_DECREF(names);
+  bool simple = call_bind(&call, self->parameters, self->n_parameters, self->n_positional, arguments, n, names) &&
+                call_key(&call, self->parameters, self->n_parameters) && handle_fits(self, handle, &call);
   if (!simple || handle->on_cuda != (call.device_type == DEVICE_CUDA)) Py_RETURN_FALSE;
   int holds = environment_check();
   if (holds < 0) return NULL;
@@ -383,6 +405,25 @@ static PyObject *dispatcher_remember(PyObject *object, PyObject *args, PyObject 
     return NULL;
   }
   return PyBool_FromLong(status);
+}
+
+static PyObject *dispatcher_remember(PyObject *object, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"args", "kwargs", "handle", "result", "watches", "substitutes", NULL};
+  Dispatcher *self = (Dispatcher *)object;
+  PyObject *positional, *named, *result, *watches, *substitutes = Py_None;
+  Handle *handle;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!OO|O:remember", keywords, &PyTuple_Type, &positional,
+                                   &PyDict_Type, &named, &Handle_Type, &handle, &result, &watches, &substitutes))
+    return NULL;
+  Py_ssize_t total = PyTuple_GET_SIZE(positional) + PyDict_GET_SIZE(named);
+  if (total > MAX_PARAMETERS + MAX_OPTIONS) Py_RETURN_FALSE;
+  PyObject *storage[total + 1];
+  PyObject *names = as_vector(positional, named, storage, total);
+  if (!names) return NULL;
+  PyObject *done =
+      remember(self, storage, PyTuple_GET_SIZE(positional), names, handle, result, watches, substitutes);
+  release_vector(names, storage, total);
+  return done;
 }
 
 static PyObject *dispatcher_forget(PyObject *self, PyObject *unused) {

@@ -37,7 +37,12 @@ static PyTypeObject Handle_Type;
 static PyObject *scratch_allocate(const Scratch *scratch, void *stream, const int32_t grid[3], Slot *slot) {
   slot->u64 = 0;
   if (LIKELY(!scratch->allocate)) return Py_NewRef(Py_None);
-  int64_t bytes = (int64_t)grid[0] * grid[1] * grid[2] * scratch->bytes_per_program;
+  int64_t bytes;
+  if (UNLIKELY(__builtin_mul_overflow((int64_t)grid[0] * grid[1] * grid[2], scratch->bytes_per_program, &bytes))) {
+    PyErr_Format(PyExc_OverflowError, "scratch memory for the grid (%d, %d, %d) is more than 2**63 bytes", grid[0], grid[1],
+                 grid[2]);
+    return NULL;
+  }
   PyObject *memory = PyObject_CallFunction(scratch->allocate, "LLK", (long long)bytes, (long long)scratch->alignment,
                                            (unsigned long long)(uintptr_t)stream);
   if (memory && read_pointer(memory, &slot->u64) < 0) Py_CLEAR(memory);
@@ -70,6 +75,11 @@ static int handle_launch_cuda(Handle *handle, void *stream, PyObject *const *arg
                               Slot *slots, void **parameters) {
   int status = -1;
   PyObject *memory[2] = {NULL, NULL};
+  if (UNLIKELY((int64_t)grid[0] * handle->cuda.ctas > INT32_MAX)) {
+    PyErr_Format(PyExc_ValueError, "%U: the grid (%d, %d, %d) with clusters of %u has more than 2**31 - 1 blocks in a row",
+                 handle->name, grid[0], grid[1], grid[2], handle->cuda.ctas);
+    return -1;
+  }
   for (int i = 0; i < 2; ++i) {
     Slot *slot = &slots[handle->n_passed + i];
     parameters[handle->n_passed + i] = slot;

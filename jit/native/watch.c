@@ -145,6 +145,7 @@ static inline int watches_hold(const Watches *watches) {
 
 /* A set of watches that is replaced as a whole, by all threads' leave: NULL until it is first set. */
 typedef struct {
+  Py_ssize_t references; /* with a GIL: looking things up may run Python code (__eq__ of a key), which sets another one */
   Watches watches;
   uint64_t generation;
 } Snapshot;
@@ -157,28 +158,36 @@ static inline uint64_t environment_generation(void) {
   return current ? current->generation : 0;
 }
 
-/* As watches_hold. */
-static inline int snapshot_holds(Snapshot *const *snapshot) {
-  const Snapshot *current = __atomic_load_n(snapshot, __ATOMIC_ACQUIRE);
-  return LIKELY(current != NULL) ? watches_hold(&current->watches) : 0;
-}
-
-static inline int environment_check(void) { return snapshot_holds(&environment); }
-
-static inline int hooks_check(void) { return snapshot_holds(&no_hooks); }
-
 static void snapshot_free(Snapshot *old) {
   if (!old) return;
 #ifndef Py_GIL_DISABLED
+  if (--old->references > 0) return;
   watches_clear(&old->watches);
   PyMem_Free(old);
 #endif
   /* Without a GIL another thread may be reading it. Snapshots change rarely, so it is simply left. */
 }
 
+/* As watches_hold. */
+static inline int snapshot_holds(Snapshot *const *snapshot) {
+  Snapshot *current = __atomic_load_n(snapshot, __ATOMIC_ACQUIRE);
+  if (UNLIKELY(current == NULL)) return 0;
+#ifndef Py_GIL_DISABLED
+  ++current->references;
+#endif
+  int holds = watches_hold(&current->watches);
+  snapshot_free(current);
+  return holds;
+}
+
+static inline int environment_check(void) { return snapshot_holds(&environment); }
+
+static inline int hooks_check(void) { return snapshot_holds(&no_hooks); }
+
 static PyObject *snapshot_set(Snapshot **snapshot, PyObject *list) {
   Snapshot *made = PyMem_Calloc(1, sizeof *made);
   if (!made) return PyErr_NoMemory();
+  made->references = 1;
   if (watches_parse(list, &made->watches) < 0) {
     PyMem_Free(made);
     return NULL;
