@@ -12,6 +12,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -38,6 +39,7 @@ _DEVICES = ("CPU", "CUDA")
 _defined: dict[str, CustomOp[Any, Any]] = {}
 _retired: dict[str, list[compat.Retired]] = {}
 """What others may still hold of earlier ops, by name."""
+_earlier: dict[str, weakref.WeakSet[CustomOp[Any, Any]]] = {}
 
 
 @overload
@@ -68,7 +70,9 @@ def custom_op(
         ValueError: for a name or annotations that make no schema, for a name that another library's op has, and
             for a name in ``mutates_args`` that is no parameter.
 
-    Defining a name again replaces the op; graphs compiled from the earlier one are compiled anew.
+    Defining a name again replaces the op, for those who hold the earlier one, too. Compiled functions
+    are compiled anew; one that holds only the overload or its packet (``torch.ops...`` in a variable), not
+    the op, is so after ``torch.compiler.reset()``.
     """
     if callable(name):
         raise TypeError(f'custom_op takes the op\'s name, custom_op("namespace::name"), got {name!r}')
@@ -115,6 +119,9 @@ class CustomOp(Generic[P, R]):
         compat.register_identity(name, OpIdentity(op_name, self._depends_on))
         for retired in _retired.get(name, ()):
             retired.succeed(self._op)
+        for earlier in _earlier.setdefault(name, weakref.WeakSet()):
+            earlier._op = self._op  # which a compiled function that holds it has a guard on
+        _earlier[name].add(self)
         _defined[name] = self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

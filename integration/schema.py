@@ -44,8 +44,9 @@ def op_schema(fn: Callable[..., Any], namespace: str, name: str, mutates_args: t
     try:
         torch._C.parse_schema(f"{namespace}::{schema}")
     except Exception as error:
+        reason = "".join(f" ({line})" for line in str(error).splitlines()[:1])
         raise ValueError(
-            f"{fn.__module__}.{fn.__qualname__}: torch cannot read the schema {schema}: {str(error).splitlines()[0]};"
+            f"{fn.__module__}.{fn.__qualname__}: torch cannot read the schema {schema}{reason};"
             " choose other names or defaults for its parameters"
         ) from error
     return schema

@@ -257,11 +257,14 @@ def test_defining_a_name_again_replaces_the_op_also_in_compiled_code():
     for _ in range(3):
         assert held(x).eq(2).all()
     compiled = torch.compile(lambda x: torch.ops.ogtest.redefined(x) + 1, fullgraph=True)
-    assert compiled(x).eq(3).all()
+    holds_it = torch.compile(lambda x: held(x) + 1, fullgraph=True)
+    assert compiled(x).eq(3).all() and holds_it(x).eq(3).all()
     define(5)
     assert held(x).eq(5).all() and held(x.clone().requires_grad_()).eq(5).all()
     assert torch.ops.ogtest.redefined(x).eq(5).all()
-    assert compiled(x).eq(6).all()
+    assert compiled(x).eq(6).all() and holds_it(x).eq(6).all()
+    define(7)
+    assert compiled(x).eq(8).all() and holds_it(x).eq(8).all()
 
 
 def _redefine(factor, extra):
