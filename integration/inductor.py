@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import sympy
+import torch
 from torch._inductor import ir
-from torch._inductor.lowering import register_lowering
+from torch._inductor.lowering import lowerings, register_lowering
 from torch._inductor.virtualized import V
 
 from . import compat, handles
@@ -83,6 +84,25 @@ class DirectLaunch(ir.FallbackKernel):  # type: ignore[misc]
             root.add_import_once("from opgraft.integration import handles as _opgraft_handles")
             root.header.writeline(f"{known[request]} = _opgraft_handles.resolve({request.literals()})")
         return str(known[request])
+
+
+def _register_storage_offset() -> None:
+    """Lower ``aten.sym_storage_offset``, as ``sym_size`` is lowered: to what the graph says.
+
+    Functionalization asks for the offset of a written view whose place depends on symbolic sizes (``out[2]``). Inductor
+    up to torch 2.13 has no lowering for it, and its fallback answers 0.
+    """
+    overload = torch.ops.aten.sym_storage_offset.default
+    if overload in lowerings:
+        return
+
+    @register_lowering(overload, type_promotion_kind=None)  # type: ignore[untyped-decorator]
+    def lower(tensor: Any) -> Any:
+        offset = V.graph.current_node.meta["val"]
+        return offset.node.expr if isinstance(offset, torch.SymInt) else int(offset)
+
+
+_register_storage_offset()
 
 
 def _text(wrapper: Any, value: Any) -> str:

@@ -60,3 +60,25 @@ def test_compiled_as_in_eager_mode(name, backend, training, device):
     if training:
         result.sum().backward()
         assert x.grad.eq(1).all()
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["op", "bare launch"])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", PARTS)
+def test_where_a_part_begins_may_depend_on_dynamic_sizes(name, backend, bare, device):
+    torch._dynamo.reset()
+    op = define(name)
+
+    def launches(x):
+        out = x.clone()
+        for part in PARTS[name](out):
+            add_one(part)
+        return out
+
+    compiled = torch.compile(launches if bare else (lambda x: op(x)), fullgraph=True, backend=backend, dynamic=True)
+    for shape in ((3, 10), (4, 7)):
+        x = torch.zeros(shape, device=device)
+        expected = x.clone()
+        for part in PARTS[name](expected):
+            part[:16] += 1  # the kernel's block
+        torch.testing.assert_close(compiled(x), expected)
