@@ -16,6 +16,8 @@ from torch import _C
 from torch.utils import _pytree as pytree
 
 from . import compat
+from .schema import argument_at
+from .torch_writes import count_write
 
 __all__ = ["Formula", "autograd_kernel"]
 
@@ -63,10 +65,7 @@ def autograd_kernel(overload: Any, formula: Formula, written: tuple[int, ...]) -
         else:
             result = below(keyset, args, kwargs, grad)
         for position in written:
-            value = args[position] if position < len(args) else kwargs.get(overload._schema.arguments[position].name)
-            for tensor in pytree.tree_leaves(value):
-                if isinstance(tensor, torch.Tensor):
-                    torch.autograd.graph.increment_version(tensor)
+            count_write(argument_at(overload._schema, position, args, kwargs))
         return result
 
     return kernel

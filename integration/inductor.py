@@ -1,6 +1,7 @@
 """The Inductor side of a launch: an extern kernel that writes the direct call.
 
-Private APIs of Inductor (checked on torch 2.13.0 and 2.11.0): ``ir.FallbackKernel`` keeps the
+Private APIs of Inductor (checked on torch 2.13.0 and 2.11.0): ``lowerings`` holds what is lowered
+how, ``V.graph.current_node`` the node at hand, ``ir.FallbackKernel`` keeps the
 bookkeeping of what is mutated, ``unflatten_args`` gives the op's arguments back,
 ``wrapper.add_import_once``, ``wrapper.header``, ``write_get_raw_stream`` and ``val_to_arg_str``
 write the call. When one is missing, importing this module or compiling a graph with a launch fails

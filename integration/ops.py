@@ -8,12 +8,11 @@ its result depends on is told to the compile caches (:mod:`.identity`).
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import inspect
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import torch
@@ -27,8 +26,8 @@ from . import compat, launching
 from .autograd import Formula, autograd_kernel
 from .body import UndeclaredWrite, check_result, checked, explain_stock_kernel
 from .identity import OpIdentity
-from .schema import check_name, op_schema
-from .torch_writes import tensors_of
+from .schema import argument_at, check_name, op_schema, written_positions
+from .torch_writes import count_write, tensors_of
 
 __all__ = ["CustomOp", "custom_op"]
 
@@ -108,9 +107,7 @@ class CustomOp(Generic[P, R]):
         self._lib = torch.library.Library(namespace, "FRAGMENT")
         self._lib.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         self._op = cast(Any, getattr(getattr(torch.ops, namespace), op_name).default)
-        self._written = tuple(
-            i for i, a in enumerate(self._op._schema.arguments) if a.alias_info is not None and a.alias_info.is_write
-        )
+        self._written = written_positions(self._op._schema)
         for key in _DEVICES:
             self._lib.impl(op_name, self._run, key)
         self._lib.impl(op_name, autograd_kernel(self._op, self._formula, self._written), "Autograd", with_keyset=True)
@@ -159,7 +156,7 @@ class CustomOp(Generic[P, R]):
             self._check_write(value)
         result = self._fn(*args)  # type: ignore[call-arg]
         for value in written:
-            _count_write(value)
+            count_write(value)
         return result
 
     def _use_extension(self) -> None:
@@ -172,7 +169,7 @@ class CustomOp(Generic[P, R]):
                 self._seen,
                 self._written,
                 self._check_write,
-                _count_write,
+                count_write,
                 function_modes=_function_modes,
                 profiling=_profiling,
                 grad_enabled=_grad_enabled,
@@ -237,17 +234,15 @@ class CustomOp(Generic[P, R]):
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         """The eager implementation; the first call for each kind of arguments is checked."""
-        kinds = tuple(map(_kind, args))
-        if kinds in self._seen and not kwargs:
+        kinds = _kinds(args, kwargs)
+        if kinds in self._seen:
             for position in self._written:
-                self._check_write(args[position] if position < len(args) else None)
-            return self._fn(*args)  # type: ignore[call-arg]
+                self._check_write(argument_at(self._op._schema, position, args, kwargs))
+            return self._fn(*args, **kwargs)
         result = self._run_checked(*args, **kwargs)
-        if kwargs:
-            return result
         # The dispatcher leaves out trailing arguments that equal their defaults; a direct call has them.
         self._seen.add(kinds)
-        self._seen.add(tuple(map(_kind, compat.fill_defaults(self._op._schema, args, kwargs)[0])))
+        self._seen.add(_kinds(*compat.fill_defaults(self._op._schema, args, kwargs)))
         return result
 
     def _check_write(self, value: Any) -> None:
@@ -281,15 +276,14 @@ class CustomOp(Generic[P, R]):
         """Run the body on fake tensors, where each operation that writes an argument is seen."""
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode, contextlib.suppress(Exception):
-            args, kwargs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
-            try:
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                args, kwargs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
                 self._run_checked(*args, **kwargs)
-            except UndeclaredWrite as error:
-                found = error
-            else:
-                return
-        raise found
+        except UndeclaredWrite:
+            raise
+        except Exception:  # a body that cannot be traced confirms no suspicion
+            return
 
     def _decompose(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Open the op into its body while a graph is functionalized.
@@ -332,9 +326,9 @@ def _exceeds_one(size: int | torch.SymInt) -> bool:
     return bool(statically_known_true(size > 1))
 
 
-def _count_write(value: Any) -> None:
-    for tensor in tensors_of(value):
-        torch.autograd.graph.increment_version(tensor)
+def _kinds(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The kinds of a call's arguments; those by keyword with their names."""
+    return (*map(_kind, args), *((name, _kind(value)) for name, value in kwargs.items()))
 
 
 def _kind(value: Any) -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-__all__ = ["check_name", "op_schema"]
+__all__ = ["argument_at", "check_name", "op_schema", "written_positions"]
 
 _NAME = re.compile(r"^([A-Za-z_]\w*)::([A-Za-z_]\w*)$")
 
@@ -50,3 +50,13 @@ def op_schema(fn: Callable[..., Any], namespace: str, name: str, mutates_args: t
             " choose other names or defaults for its parameters"
         ) from error
     return schema
+
+
+def written_positions(schema: Any) -> tuple[int, ...]:
+    """The positions of the arguments that an op with this schema writes."""
+    return tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)
+
+
+def argument_at(schema: Any, position: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What was passed for the argument at a position of the schema; None where it was left at its default."""
+    return args[position] if position < len(args) else kwargs.get(schema.arguments[position].name)

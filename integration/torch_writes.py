@@ -16,8 +16,9 @@ import torch
 
 from ..jit import interception
 from . import compat
+from .schema import argument_at, written_positions
 
-__all__ = ["tensors_of", "watched"]
+__all__ = ["count_write", "tensors_of", "watched"]
 
 Report = Callable[[torch.Tensor, str], None]
 
@@ -57,11 +58,9 @@ class _WritesReported(compat.TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         schema = getattr(func, "_schema", None)
         if schema is not None and schema.is_mutable and torch.Tag.inplace_view not in func.tags:
-            for position, argument in enumerate(schema.arguments):
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    value = args[position] if position < len(args) else kwargs.get(argument.name)
-                    for tensor in tensors_of(value):
-                        self.report(tensor, str(func))
+            for position in written_positions(schema):
+                for tensor in tensors_of(argument_at(schema, position, args, kwargs)):
+                    self.report(tensor, str(func))
         return func(*args, **kwargs)
 
 
@@ -69,3 +68,9 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     """The tensors of an op's argument: a tensor, or those of a list."""
     items = value if isinstance(value, (list, tuple)) else (value,)
     return [item for item in items if isinstance(item, torch.Tensor)]
+
+
+def count_write(value: Any) -> None:
+    """Move the version counters of an argument that an op has written, so that a backward that saved it notices."""
+    for tensor in tensors_of(value):
+        torch.autograd.graph.increment_version(tensor)

@@ -10,15 +10,10 @@ __all__ = ["add_hints"]
 
 def add_hints(error: Any, arguments: Mapping[str, Any]) -> None:
     """Add to a ``CompilationError`` what is odd about the arguments, once."""
-    names = [name for name, value in arguments.items() if getattr(value, "shape", None) == () and _is_tensor(value)]
-    for name in names:
+    for name, value in arguments.items():
         hint = (
             f"{name!r} was passed a tensor of no dimensions, which a kernel receives as a pointer;"
             f" pass {name}.item() if the number is meant"
         )
-        if hint not in error.message:
+        if hasattr(value, "data_ptr") and getattr(value, "shape", None) == () and hint not in error.message:
             error.message += "\n" + hint
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "data_ptr") and hasattr(value, "item")

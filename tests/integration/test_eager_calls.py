@@ -233,6 +233,25 @@ def test_a_written_keyword_is_held_to_the_same_rules():
             into(x, out=torch.zeros(8, requires_grad=True))
 
 
+def test_a_call_by_keyword_is_checked_once_for_each_kind(monkeypatch):
+    @opgraft.custom_op("ogeager::scaled")
+    def scaled(x: torch.Tensor, *, a: float = 2.0, y: torch.Tensor | None = None) -> torch.Tensor:
+        return x * a if y is None else x * a + y
+
+    checked = []
+    run_checked = scaled._run_checked
+    monkeypatch.setattr(
+        scaled, "_run_checked", lambda *args, **kwargs: checked.append(1) or run_checked(*args, **kwargs)
+    )
+    x = torch.ones(8)
+    for _ in range(3):
+        assert scaled(x, a=3.0).eq(3).all()
+    assert len(checked) == 1
+    for _ in range(3):
+        assert scaled(x, a=3.0, y=x.double()).eq(4).all()
+    assert len(checked) == 2
+
+
 def test_a_derivative_for_keyword_only_tensors_is_refused():
     with pytest.raises(NotImplementedError, match=r"into: .*positional tensors only, and out"):
         into.register_autograd(lambda ctx, grad: grad)

@@ -143,6 +143,14 @@ def test_what_writes_nothing_is_not_refused(work, call):
     call(op)
 
 
+def test_a_body_that_cannot_be_traced_is_not_refused_on_suspicion():
+    def shape_of_a_view_by_value(x):
+        if x.sum().item() >= 0:
+            x.view(2, 2).t_()
+
+    assert define("by_value", shape_of_a_view_by_value)(torch.zeros(4), torch.zeros(4)).eq(1).all()
+
+
 def test_an_argument_may_have_attributes_of_its_own():
     x = torch.zeros(4)
     x.elem = "a name"
